@@ -231,7 +231,7 @@ func (p page) tells(b *box) {
 	p.sees(`%s?.includes("Everything may reach these pods.") && %[1]s.includes("does not limit what these pods reach")`, text("[data-section=Allows]"))
 
 	p.visit("#/cronjobs.batch/app/nightly")
-	p.sees(`document.querySelectorAll("[data-section='Next runs'] li").length === 5 && /3:00:00.AM GMT\+9 · in \d+[hm]/.test(%s)`, text("[data-section='Next runs']"))
+	p.sees(`document.querySelectorAll("[data-section='Next runs'] li").length === 5 && /3:00:00.AM GMT\+9 · due in \d+[hm]/.test(%s)`, text("[data-section='Next runs']"))
 	p.press(".bar", "Suspend")
 	p.sees(`%s?.includes("It is suspended")`, text("[data-section='Next runs']"))
 

@@ -70,8 +70,8 @@ func (p page) signIn(a *api) {
 }
 
 // firstVisit: the first screen of a user who is signed in needs at most 30 requests and 150 KB of compressed bodies,
-// and requests nothing that it does not show. The browser aborts requests when the network of the machine changes, for
-// example while other tests create pods; repeated requests count once.
+// and requests nothing that it does not show, no table of another language for instance. The browser aborts requests
+// when the network of the machine changes, for example while other tests create pods; repeated requests count once.
 func (p page) firstVisit(a *api) {
 	p.value(`performance.setResourceTimingBufferSize(500) || true`)
 	p.load(a.url)
@@ -85,6 +85,9 @@ func (p page) firstVisit(a *api) {
 	}
 	if n, _ := size.(float64); n < 10_000 || n > 150_000 {
 		p.t.Errorf("%v bytes, want at most 150,000", size)
+	}
+	if tables := p.value(all + `.filter((e) => /text\.\w+\.js/.test(e.name)).length`); tables != 0.0 {
+		p.t.Errorf("%v tables of languages are requested", tables)
 	}
 	if p.value(all+`.some((e) => /codemirror|editor/.test(e.name))`) != false {
 		p.t.Error("the editor was loaded")

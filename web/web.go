@@ -4,8 +4,8 @@
 // names; core.js has what all modules use; live.js follows a resource by list and watch into a Feed, which
 // list.js shows as a table. The other modules are loaded when they are opened: object.js with pod.js, node.js and
 // kinds.js, map.js with links.js, logs.js, terminal.js, yaml.js with editor.js, revisions.js, actions.js, help.js with
-// documents.js, and search.js, helm.js, access.js. Files whose name ends in .gz are libraries, served without that
-// ending. The package imports nothing of Monopod.
+// documents.js, and search.js, helm.js, access.js. text.js translates, by the table of the browser's language. Files
+// whose name ends in .gz are libraries, served without that ending. The package imports nothing of Monopod.
 package web
 
 import (

@@ -2,6 +2,7 @@
 
 import { address, apiPath, compare, core, getJSON, h, inGroup, may, millis, patch, plural, say, send } from "./core.js";
 import { dialog, named } from "./dialogs.js";
+import { t } from "./text.js";
 
 const at = (kind, obj, subresource, query) => apiPath(kind, obj.metadata.namespace, obj.metadata.name, subresource, query);
 const allowed = (verb, kind, obj, subresource = "") =>
@@ -16,29 +17,29 @@ export function actions(kind, obj) {
   const patches = allowed("patch", kind, obj), { spec = {} } = obj;
   const set = (body) => patch(at(kind, obj), body);
   const owned = obj.metadata.ownerReferences?.find((ref) => ref.controller);
-  add("scale", "Scale", kind.subresources.includes("scale") && !(owned && kind.name === "replicasets") && allowed("patch", kind, obj, "scale"), () => scale(kind, obj));
-  add("restart", "Restart", ROLLS.includes(key(kind)) && patches, () => restart(kind, obj));
+  add("scale", t`Scale`, kind.subresources.includes("scale") && !(owned && kind.name === "replicasets") && allowed("patch", kind, obj, "scale"), () => scale(kind, obj));
+  add("restart", t`Restart`, ROLLS.includes(key(kind)) && patches, () => restart(kind, obj));
   if (key(kind) === "deployments.apps") {
-    add("pause", spec.paused ? "Resume" : "Pause", patches, async () => {
+    add("pause", spec.paused ? t`Resume` : t`Pause`, patches, async () => {
       await set({ spec: { paused: !spec.paused } });
-      say(spec.paused ? "The rollout continues" : "The rollout is paused");
+      say(spec.paused ? t`The rollout continues` : t`The rollout is paused`);
     });
   }
   if (key(kind) === "cronjobs.batch") {
-    add("suspend", spec.suspend ? "Resume" : "Suspend", patches, () => set({ spec: { suspend: !spec.suspend } }));
+    add("suspend", spec.suspend ? t`Resume` : t`Suspend`, patches, () => set({ spec: { suspend: !spec.suspend } }));
     const jobs = inGroup("batch", "jobs");
-    add("trigger", "Run now", jobs && may("create", jobs, { namespace: obj.metadata.namespace }), () => trigger(jobs, obj));
+    add("trigger", t`Run now`, jobs && may("create", jobs, { namespace: obj.metadata.namespace }), () => trigger(jobs, obj));
   }
   if (key(kind) === "nodes.") {
-    add("cordon", spec.unschedulable ? "Uncordon" : "Cordon", patches, () => set({ spec: { unschedulable: spec.unschedulable ? null : true } }));
-    add("drain", "Drain", patches && may("create", core("pods"), { namespace: "", subresource: "eviction" }), () => drain(kind, obj), true);
+    add("cordon", spec.unschedulable ? t`Uncordon` : t`Cordon`, patches, () => set({ spec: { unschedulable: spec.unschedulable ? null : true } }));
+    add("drain", t`Drain`, patches && may("create", core("pods"), { namespace: "", subresource: "eviction" }), () => drain(kind, obj), true);
   }
   if (kind.name === "certificatesigningrequests" && !(obj.status?.conditions ?? []).some((c) => /^(Approved|Denied)$/.test(c.type))) {
     const ok = allowed("update", kind, obj, "approval");
-    add("approve", "Approve", ok, () => judge(kind, obj, "Approved"));
-    add("deny", "Deny", ok, () => judge(kind, obj, "Denied"), true);
+    add("approve", t`Approve`, ok, () => judge(kind, obj, "Approved"));
+    add("deny", t`Deny`, ok, () => judge(kind, obj, "Denied"), true);
   }
-  add("delete", "Delete", allowed("delete", kind, obj), () => remove(kind, obj), true);
+  add("delete", t`Delete`, allowed("delete", kind, obj), () => remove(kind, obj), true);
   return all;
 }
 
@@ -64,30 +65,35 @@ export function buttons(kind, obj) {
 
 const MOST_NAMED = 10;
 
+const some = (list, most, between) => {
+  const first = list.slice(0, most).join(between);
+  return list.length > most ? t`${first} and ${list.length - most} more` : first;
+};
+
 /** The buttons for rows that are selected, of which only metadata is known. */
 export function bulk(kind, objs) {
   const can = (verb, subresource) => objs.every((obj) => allowed(verb, kind, obj, subresource)), count = `${objs.length} ${objs.length === 1 ? kind.kind : plural(kind)}`;
-  const names = objs.slice(0, MOST_NAMED).map((o) => o.metadata.name).join(", ") + (objs.length > MOST_NAMED ? ` and ${objs.length - MOST_NAMED} more` : "");
-  const ask = (verb, done, one, more = {}) => dialog({
-    title: `${verb} ${count}`, what: [h("span", { class: "name" }, names)], submit: verb, ...more,
+  const names = some(objs.map((o) => o.metadata.name), MOST_NAMED, ", ");
+  const ask = (submit, title, done, one, more = {}) => dialog({
+    title, what: [h("span", { class: "name" }, names)], submit, ...more,
     act: async () => {
       const failed = [];
       for (const obj of objs) await one(obj).catch((err) => failed.push(`${obj.metadata.name}: ${err.message}`));
-      if (failed.length) throw new Error(failed.slice(0, 3).join("; ") + (failed.length > 3 ? ` and ${failed.length - 3} more` : ""));
-      say(`${count} ${done}`);
+      if (failed.length) throw new Error(some(failed, 3, "; "));
+      say(done);
       return true;
     },
   });
   const button = (label, act, danger) => h("button", { type: "button", class: danger ? "quiet risky" : "quiet", onclick: act }, label), all = [];
   if (kind.subresources.includes("scale") && can("patch", "scale")) {
     const input = h("input", { type: "number", name: "replicas", min: 0, step: 1, inputmode: "numeric", value: 1, required: true });
-    all.push(button("Scale", () => ask("Scale", "are scaled", (obj) => patch(at(kind, obj, "scale"), { spec: { replicas: Number(input.value) } }),
-      { body: [h("label", {}, "Replicas ", input)], ready: () => input.select() })));
+    all.push(button(t`Scale`, () => ask(t`Scale`, t`Scale ${count}`, t`${count} are scaled`, (obj) => patch(at(kind, obj, "scale"), { spec: { replicas: Number(input.value) } }),
+      { body: [h("label", {}, t`Replicas`, " ", input)], ready: () => input.select() })));
   }
-  if (ROLLS.includes(key(kind)) && can("patch")) all.push(button("Restart", () => ask("Restart", "are restarted", (obj) => restarts(kind, obj))));
+  if (ROLLS.includes(key(kind)) && can("patch")) all.push(button(t`Restart`, () => ask(t`Restart`, t`Restart ${count}`, t`${count} are restarted`, (obj) => restarts(kind, obj))));
   if (can("delete")) {
-    all.push(button("Delete", () => ask("Delete", "are deleted", (obj) => send("DELETE", at(kind, obj), { body: { apiVersion: "v1", kind: "DeleteOptions", preconditions: { uid: obj.metadata.uid } } })
-      .catch((err) => err.code === 404 || Promise.reject(err)), { danger: true, cancel: "Keep them" }), true));
+    all.push(button(t`Delete`, () => ask(t`Delete`, t`Delete ${count}`, t`${count} are deleted`, (obj) => send("DELETE", at(kind, obj), { body: { apiVersion: "v1", kind: "DeleteOptions", preconditions: { uid: obj.metadata.uid } } })
+      .catch((err) => err.code === 404 || Promise.reject(err)), { danger: true, cancel: t`Keep them` }), true));
   }
   return all;
 }
@@ -98,26 +104,26 @@ const restarts = (kind, obj) => patch(at(kind, obj), { spec: { template: { metad
 // --- delete ---
 
 const PROPAGATION = {
-  Background: "Delete what it owns afterwards",
-  Foreground: "Delete what it owns first",
-  Orphan: "Keep what it owns",
+  Background: t`Delete what it owns afterwards`,
+  Foreground: t`Delete what it owns first`,
+  Orphan: t`Keep what it owns`,
 };
 
 /** Opens the dialog that deletes exactly this object, not a later one of the same name. */
 export function remove(kind, obj) {
-  if (!allowed("delete", kind, obj)) return say(`You are not allowed to delete ${kind.name}`);
+  if (!allowed("delete", kind, obj)) return say(t`You are not allowed to delete ${kind.name}`);
   const { metadata } = obj, pod = kind === core("pods");
   const options = () => ({ apiVersion: "v1", kind: "DeleteOptions", preconditions: { uid: metadata.uid } });
   if (pod) return removePod(kind, obj, options);
   return dialog({
-    title: `Delete ${kind.kind}`, what: named(kind, metadata), submit: "Delete", danger: true, cancel: "Keep it",
-    body: [h("fieldset", {}, h("legend", {}, "What happens to the objects that it owns?"),
+    title: t`Delete ${kind.kind}`, what: named(kind, metadata), submit: t`Delete`, danger: true, cancel: t`Keep it`,
+    body: [h("fieldset", {}, h("legend", {}, t`What happens to the objects that it owns?`),
       Object.entries(PROPAGATION).map(([value, text], i) => h("div", { class: "choice" },
         h("label", {}, h("input", { type: "radio", name: "owned", value, checked: i === 0 }), ` ${text}`)))),
-    metadata.finalizers?.length ? h("p", { class: "hint" }, `It stays until these finalizers are done: ${metadata.finalizers.join(", ")}`) : null],
+    metadata.finalizers?.length ? h("p", { class: "hint" }, t`It stays until these finalizers are done: ${metadata.finalizers.join(", ")}`) : null],
     act: async (form) => {
       await send("DELETE", at(kind, obj), { body: { ...options(), propagationPolicy: form.elements.owned.value } });
-      say(`${metadata.name} is deleted`);
+      say(t`${metadata.name} is deleted`);
       return true;
     },
   });
@@ -126,26 +132,26 @@ export function remove(kind, obj) {
 function removePod(kind, obj, options) {
   const { name, deletionTimestamp, deletionGracePeriodSeconds } = obj.metadata;
   const seconds = Math.max(1, deletionTimestamp ? deletionGracePeriodSeconds : obj.spec?.terminationGracePeriodSeconds ?? 30);
-  const grace = h("input", { type: "number", name: "grace", min: 1, max: 86400, step: 1, inputmode: "numeric", "aria-label": "Grace in seconds", value: seconds, required: true });
+  const grace = h("input", { type: "number", name: "grace", min: 1, max: 86400, step: 1, inputmode: "numeric", "aria-label": t`Grace in seconds`, value: seconds, required: true });
   const sure = h("input", { type: "checkbox", name: "sure" });
   const warning = h("div", { class: "warning", hidden: true },
-    h("p", {}, "The API forgets the pod now and does not wait to hear that its containers are dead. They are killed soon after, without time to finish their work; on a node that is cut off they run on. Meanwhile a pod of the same name may start beside them and use the same data."),
-    h("label", {}, sure, " I know that it may still be running."));
+    h("p", {}, t`The API forgets the pod now and does not wait to hear that its containers are dead. They are killed soon after, without time to finish their work; on a node that is cut off they run on. Meanwhile a pod of the same name may start beside them and use the same data.`),
+    h("label", {}, sure, " ", t`I know that it may still be running.`));
   return dialog({
-    title: "Delete pod", what: named(kind, obj.metadata), submit: "Delete", danger: true, cancel: "Keep it",
+    title: t`Delete pod`, what: named(kind, obj.metadata), submit: t`Delete`, danger: true, cancel: t`Keep it`,
     body: [h("fieldset", {},
-      h("legend", {}, deletionTimestamp ? `It is stopping, within ${deletionGracePeriodSeconds} seconds. That can only be made shorter.` : "How long may it take to stop?"),
-      h("div", { class: "choice" }, h("label", {}, h("input", { type: "radio", name: "how", value: "grace", checked: true }), " Gracefully, within"), grace, " seconds"),
-      h("p", { class: "hint" }, "The containers are asked to stop, and killed when the grace is over. The pod goes once they are dead."),
-      h("div", { class: "choice" }, h("label", {}, h("input", { type: "radio", name: "how", value: "force" }), " By force, at once")),
-      h("p", { class: "hint" }, "For a pod whose node does not answer any more.")), warning],
+      h("legend", {}, deletionTimestamp ? t`It is stopping, within ${deletionGracePeriodSeconds} seconds. That can only be made shorter.` : t`How long may it take to stop?`),
+      h("div", { class: "choice" }, h("label", {}, h("input", { type: "radio", name: "how", value: "grace", checked: true }), " ", t`Gracefully, within this number of seconds:`), grace),
+      h("p", { class: "hint" }, t`The containers are asked to stop, and killed when the grace is over. The pod goes once they are dead.`),
+      h("div", { class: "choice" }, h("label", {}, h("input", { type: "radio", name: "how", value: "force" }), " ", t`By force, at once`)),
+      h("p", { class: "hint" }, t`For a pod whose node does not answer any more.`)), warning],
     ready: (form, go) => {
       const mark = () => {
         const forced = form.elements.how.value === "force";
         warning.hidden = !forced;
         form.noValidate = forced;
         go.disabled = forced && !sure.checked;
-        go.textContent = forced ? "Delete by force" : "Delete";
+        go.textContent = forced ? t`Delete by force` : t`Delete`;
       };
       form.addEventListener("change", mark);
       grace.addEventListener("input", () => {
@@ -157,7 +163,7 @@ function removePod(kind, obj, options) {
     act: async (form) => {
       const gracePeriodSeconds = form.elements.how.value === "force" ? 0 : Number(grace.value);
       await send("DELETE", at(kind, obj), { body: { ...options(), gracePeriodSeconds } });
-      say(gracePeriodSeconds ? `${name} is asked to stop within ${gracePeriodSeconds} seconds` : `${name} is deleted by force`);
+      say(gracePeriodSeconds ? t`${name} is asked to stop within ${gracePeriodSeconds} seconds` : t`${name} is deleted by force`);
       return true;
     },
   });
@@ -169,23 +175,23 @@ async function scale(kind, obj) {
   const path = at(kind, obj, "scale"), { spec, status } = await getJSON(path);
   const input = h("input", { type: "number", name: "replicas", min: 0, step: 1, inputmode: "numeric", value: spec.replicas ?? 0, required: true });
   return dialog({
-    title: `Scale ${kind.kind}`, what: named(kind, obj.metadata), submit: "Scale",
-    body: [h("label", {}, "Replicas ", input), h("p", { class: "hint" }, `It has ${status?.replicas ?? 0} now.`)],
+    title: t`Scale ${kind.kind}`, what: named(kind, obj.metadata), submit: t`Scale`,
+    body: [h("label", {}, t`Replicas`, " ", input), h("p", { class: "hint" }, t`It has ${status?.replicas ?? 0} now.`)],
     ready: () => input.select(),
     act: async () => {
       await patch(path, { spec: { replicas: Number(input.value) } });
-      say(`${obj.metadata.name} is scaled to ${input.value}`);
+      say(t`${obj.metadata.name} is scaled to ${input.value}`);
       return true;
     },
   });
 }
 
 const restart = (kind, obj) => dialog({
-  title: `Restart ${kind.kind}`, what: named(kind, obj.metadata), submit: "Restart",
-  body: [h("p", {}, "Its pods are replaced, as its update strategy says.")],
+  title: t`Restart ${kind.kind}`, what: named(kind, obj.metadata), submit: t`Restart`,
+  body: [h("p", {}, t`Its pods are replaced, as its update strategy says.`)],
   act: async () => {
     await restarts(kind, obj);
-    say(`${obj.metadata.name} is restarted`);
+    say(t`${obj.metadata.name} is restarted`);
     return true;
   },
 });
@@ -230,9 +236,9 @@ export async function undo(kind, obj, revision) {
     { op: "test", path: "/spec/template", value: obj.spec.template },
     { op: "replace", path: "/spec/template", value: template },
   ], "application/json-patch+json").catch((err) => {
-    throw /testing value/.test(err.message) ? new Error("Its template has changed meanwhile. Look at the revisions again.") : err;
+    throw /testing value/.test(err.message) ? new Error(t`Its template has changed meanwhile. Look at the revisions again.`) : err;
   });
-  say(`${obj.metadata.name} returns to revision ${revision.number}`);
+  say(t`${obj.metadata.name} returns to revision ${revision.number}`);
 }
 
 // --- the node ---
@@ -248,24 +254,24 @@ async function drain(kind, node) {
   const leave = list.items.filter((p) => !stays(p)), bare = leave.filter((p) => !p.metadata.ownerReferences?.length);
   const progress = h("p", { role: "status" });
   return dialog({
-    title: "Drain node", what: named(kind, node.metadata), submit: "Drain", danger: true,
-    body: [h("p", {}, `No new pods are placed here, and ${leave.length} of ${list.items.length} pods are evicted. Pods of DaemonSets and static pods stay.`),
-      bare.length ? h("p", { class: "warning" }, `Nothing creates these again: ${bare.slice(0, 10).map((p) => p.metadata.name).join(", ")}${bare.length > 10 ? "…" : ""}`) : null, progress],
+    title: t`Drain node`, what: named(kind, node.metadata), submit: t`Drain`, danger: true,
+    body: [h("p", {}, t`No new pods are placed here, and ${leave.length} of ${list.items.length} pods are evicted. Pods of DaemonSets and static pods stay.`),
+      bare.length ? h("p", { class: "warning" }, t`Nothing creates these again: ${some(bare.map((p) => p.metadata.name), MOST_NAMED, ", ")}`) : null, progress],
     act: async () => {
       await patch(at(kind, node), { spec: { unschedulable: true } });
       const refused = [], asked = new Set();
       let left = leave;
       do {
         for (const p of left) {
-          progress.textContent = `Evicting pod ${asked.add(p.metadata.uid).size}…`;
+          progress.textContent = t`Evicting pod ${asked.add(p.metadata.uid).size}…`;
           const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name: p.metadata.name, namespace: p.metadata.namespace } };
           await send("POST", at(pods, p, "eviction"), { body: eviction }).catch((err) => err.code === 404 || refused.push(`${p.metadata.name}: ${err.message}`));
         }
         left = (await placed()).items.filter((p) => !stays(p) && p.metadata.ownerReferences?.length && !p.metadata.deletionTimestamp && !asked.has(p.metadata.uid));
       } while (left.length);
       progress.textContent = "";
-      if (refused.length) throw new Error(`The node is cordoned. Not evicted: ${refused.slice(0, 5).join("; ")}${refused.length > 5 ? "…" : ""}. Try again later.`);
-      say(`${name} is drained`);
+      if (refused.length) throw new Error(t`The node is cordoned. Not evicted: ${some(refused, 5, "; ")}. Try again later.`);
+      say(t`${name} is drained`);
       return true;
     },
   });
@@ -279,8 +285,8 @@ async function judge(kind, csr, type) {
 }
 
 const decide = (kind, csr, type, asked) => dialog({
-  title: type === "Approved" ? "Approve request" : "Deny request", what: named(kind, csr.metadata), submit: type === "Approved" ? "Approve" : "Deny", danger: type === "Denied",
-  body: [h("p", {}, `${csr.spec.username ?? "Somebody"} asks for a certificate of ${csr.spec.signerName} for ${(csr.spec.usages ?? []).join(", ")}.`), asked.length ? h("ul", { class: "plainly" }, asked.map((line) => h("li", { class: "name" }, line))) : null],
+  title: type === "Approved" ? t`Approve request` : t`Deny request`, what: named(kind, csr.metadata), submit: type === "Approved" ? t`Approve` : t`Deny`, danger: type === "Denied",
+  body: [h("p", {}, t`${csr.spec.username ?? t`Somebody`} asks for a certificate of ${csr.spec.signerName} for ${(csr.spec.usages ?? []).join(", ")}.`), asked.length ? h("ul", { class: "plainly" }, asked.map((line) => h("li", { class: "name" }, line))) : null],
   act: async () => {
     const fresh = await getJSON(at(kind, csr));
     fresh.status ??= {};

@@ -5,13 +5,15 @@
 import { address, apiPath, core, discover, findKind, forget, getJSON, h, id, kinds, learn, load, may, now, plural, redeem, session, signIn, signOut, whoAmI, write } from "./core.js";
 import { List } from "./list.js";
 import { CONNECTING, home, links, pause } from "./live.js";
-import { t } from "./text.js";
+import { t, translate } from "./text.js";
 
 let user = null; // signed in
 let view = null; // what main shows: { close(), tick?(), filter?(text), move?(by), target? }
 let shown = ""; // the address it was made for, without its query
 let chosen = ""; // the namespace; "": all of them
 let discovered = 0; // when
+
+translate(document.body);
 
 const tools = id("tools"), main = id("main");
 tools.remove(); // lists put it below their title
@@ -57,11 +59,11 @@ function leave(why = "") {
 
 links.addEventListener("change", () => {
   id("link").dataset.state = !links.trouble ? "live" : links.trouble === CONNECTING ? "connecting" : "waiting";
-  write(id("link-text"), links.trouble || "Live");
+  write(id("link-text"), links.trouble || t`Live`);
 });
 
 session.addEventListener("ended", () => {
-  if (user) leave("The session has ended: Monopod does not know this token any more.");
+  if (user) leave(t`The session has ended: Monopod does not know this token any more.`);
 });
 
 session.addEventListener("refused", forget);
@@ -140,18 +142,18 @@ async function route() {
   if (!user) return;
   const turn = ++routes, at = place();
   menu(false);
-  if (at.word === OVERVIEW) return open(turn, at, "Overview", () => load("overview.js"), (m) => new m.Overview(main));
+  if (at.word === OVERVIEW) return open(turn, at, t`Overview`, () => load("overview.js"), (m) => new m.Overview(main));
   if (at.word === "search") return open(turn, at, t`Search`, () => load("search.js"), (m) => new m.Search(main, at.query));
   if (at.word === "helm") return open(turn, at, at.name || t`Helm releases`, () => load("helm.js"), (m) => (at.name ? new m.Release(main, at) : new m.Releases(main)));
   if (at.word === "access") return open(turn, at, t`Who may do what`, () => load("access.js"), (m) => new m.Access(main, at.query));
-  if (at.word === "create") return open(turn, at, "Create", () => load("yaml.js"), (m) => new m.Create(main, chosen, at.query));
+  if (at.word === "create") return open(turn, at, t`Create`, () => load("yaml.js"), (m) => new m.Create(main, chosen, at.query));
   let kind = findKind(at.word);
   if (!kind && now() - discovered > 1000) { // it may be new
     await refresh();
     kind = findKind(at.word);
   }
   if (turn !== routes) return;
-  if (!kind) return plain(`This server has no kind "${at.word}", or you may not see it.`);
+  if (!kind) return plain(t`This server has no kind "${at.word}", or you may not see it.`);
   if (at.name) return open(turn, at, at.name, () => load("object.js"), (m) => new m.ObjectPage(main, kind, at, target));
   showList(at, kind);
 }
@@ -162,7 +164,7 @@ async function open(turn, at, title, part, make) {
     const [module] = await Promise.all([part(), learn(at.namespace || home.namespace)]);
     if (turn === routes && user) show(at.path, title, () => make(module));
   } catch (err) {
-    if (turn === routes && user) plain(`This part of the page did not load: ${err.message}`);
+    if (turn === routes && user) plain(t`This part of the page did not load: ${err.message}`);
   }
 }
 
@@ -177,8 +179,8 @@ function show(path, title, make) {
 }
 
 function plain(text) {
-  show("", "Not found", () => {
-    main.replaceChildren(h("h2", { tabindex: "-1" }, "Not found"), h("p", { class: "empty" }, text));
+  show("", t`Not found`, () => {
+    main.replaceChildren(h("h2", { tabindex: "-1" }, t`Not found`), h("p", { class: "empty" }, text));
     return { close() {} };
   });
 }
@@ -254,7 +256,7 @@ function fillNamespaces(names) {
   const select = id2("namespace");
   const all = [...new Set(["default", chosen, ...names, ...[...select.options].map((o) => o.value)])].filter((n) => n && n !== OTHER).sort();
   if (all.join() !== [...select.options].slice(1, -1).map((o) => o.value).join()) {
-    select.replaceChildren(new Option("All namespaces", ""), ...all.map((n) => new Option(n, n)), new Option("Other…", OTHER));
+    select.replaceChildren(new Option(t`All namespaces`, ""), ...all.map((n) => new Option(n, n)), new Option(t`Other…`, OTHER));
   }
   select.value = chosen;
 }
@@ -272,7 +274,7 @@ id2("namespace").addEventListener("change", async () => {
   let name = id2("namespace").value;
   if (name === OTHER) {
     const { ask } = await load("dialogs.js");
-    name = await ask({ title: "Namespace", label: "Name", submit: "Show" }) ?? chosen;
+    name = await ask({ title: t`Namespace`, label: t`Name`, submit: t`Show` }) ?? chosen;
   }
   choose(name);
 });
@@ -294,6 +296,9 @@ const GROUPS = {
   Access: "serviceaccounts roles rolebindings clusterroles clusterrolebindings certificatesigningrequests",
   Cluster: "nodes namespaces events customresourcedefinitions",
 };
+
+/** The titles of the groups. */
+const TITLES = { Workloads: t`Workloads`, Network: t`Network`, Configuration: t`Configuration`, Storage: t`Storage`, Access: t`Access`, Cluster: t`Cluster`, Custom: t`Custom`, More: t`More` };
 
 const RBAC = "rbac.authorization.k8s.io";
 const OURS = /^$|^(apps|batch|autoscaling|policy)$|\.k8s\.io$/;
@@ -319,9 +324,9 @@ function drawNav() {
     Workloads: may("list", core("secrets"), where) ? link("helm", t`Helm releases`) : null,
     Access: kinds.filter((k) => k.group === RBAC).every((k) => may("list", k)) ? link("access", t`Who may do what`) : null,
   };
-  id("nav").replaceChildren(h("a", { href: "#/", "data-word": OVERVIEW }, "Overview"), link("search", t`Search`), ...[...groups].filter(([, list]) => list.length > 0).map(([g, list]) =>
+  id("nav").replaceChildren(h("a", { href: "#/", "data-word": OVERVIEW }, t`Overview`), link("search", t`Search`), ...[...groups].filter(([, list]) => list.length > 0).map(([g, list]) =>
     h("details", { "data-group": g, open: opened.size ? opened.has(g) : ["Workloads", "Cluster", "Custom"].includes(g) },
-      h("summary", {}, g),
+      h("summary", {}, TITLES[g]),
       h("ul", {}, list.sort((a, b) => rank(g)(a) - rank(g)(b) || a.kind.localeCompare(b.kind)).map((kind) =>
         h("li", {}, h("a", { href: address(kind, "", "", "", { ns: kind.namespaced ? chosen : "" }), "data-kind": `${kind.name}.${kind.group}`, title: kind.group }, plural(kind)))), extra[g] ? h("li", {}, extra[g]) : null))));
   markNav();

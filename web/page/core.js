@@ -4,6 +4,8 @@
 // The token is kept for this tab and this origin; a browser would send a cookie to
 // every port of the host.
 
+import { locale, t } from "./text.js";
+
 /** An error with the API's message, Status.message. code 0: no response. */
 export class ApiError extends Error {
   constructor(message, code = 0, status = null) {
@@ -56,7 +58,7 @@ export async function read(method, path, options = {}, as = "text") {
       return await response[as]();
     } catch (err) {
       if (options.signal?.aborted || !(err instanceof TypeError)) throw err;
-      if (turn === SENDS) throw new ApiError("The connection to Monopod broke off.");
+      if (turn === SENDS) throw new ApiError(t`The connection to Monopod broke off.`);
     }
   }
 }
@@ -75,7 +77,7 @@ async function reach(path, options, times) {
       return await fetch(path, options);
     } catch (err) {
       if (options.signal?.aborted) throw err;
-      if (turn === times) throw new ApiError("Monopod does not answer. Is it running?");
+      if (turn === times) throw new ApiError(t`Monopod does not answer. Is it running?`);
       await new Promise((resolve) => setTimeout(resolve, SECOND_TRY * turn));
     }
   }
@@ -100,7 +102,7 @@ function parse(text) {
 /** The ApiError of a metav1.Status; null for anything else. */
 export function fromStatus(status) {
   if (status?.kind !== "Status") return null;
-  return new ApiError(status.message || status.reason || "The request failed.", status.code ?? 0, status);
+  return new ApiError(status.message || status.reason || t`The request failed.`, status.code ?? 0, status);
 }
 
 const LOADS = 5;
@@ -153,7 +155,7 @@ export async function signIn(given) {
     return user;
   } catch (err) {
     signOut();
-    throw err.code === 401 ? new ApiError("Monopod does not know this token.", 401) : err;
+    throw err.code === 401 ? new ApiError(t`Monopod does not know this token.`, 401) : err;
   }
 }
 
@@ -373,7 +375,7 @@ export const millis = (time) => Date.parse(time ?? "");
 
 /** A duration as kubectl prints it: 95s, 5m12s, 3h4m, 2d, 1y20d. */
 export function duration(ms) {
-  if (Number.isNaN(ms)) return "unknown";
+  if (Number.isNaN(ms)) return t`unknown`;
   const s = Math.max(0, Math.floor(ms / SECOND));
   if (s < 120) return `${s}s`;
   if (ms < 10 * MINUTE) return pair(ms, MINUTE, "m", SECOND, "s");
@@ -425,22 +427,22 @@ export function readable(resource, n) {
   return /memory|storage|hugepages|filesystem/.test(resource) ? bytes(n) : String(Math.round(n * 1000) / 1000);
 }
 
-const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const MOMENT = new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "medium" });
 
-/** A <time> that says how long ago a moment was; ticked every second by tickAges. */
-export function ago(ms, suffix = "") {
-  if (Number.isNaN(ms)) return h("span", {}, "–");
-  const moment = new Date(ms);
-  return h("time", { datetime: moment.toISOString(), title: MOMENT.format(moment), "data-suffix": suffix }, duration(now() - ms) + suffix);
-}
+/** How a <time> says the milliseconds since its moment. */
+const SPOKEN = { age: (ms) => duration(ms), past: (ms) => t`${duration(ms)} ago`, coming: (ms) => t`due in ${duration(-ms)}` };
+
+const time = (ms, how) => h("time", { datetime: new Date(ms).toISOString(), title: MOMENT.format(ms), "data-how": how }, SPOKEN[how](now() - ms));
+
+/** A <time> with the time since a moment, ticked every second by tickAges. past: with the word ago. */
+export const ago = (ms, past = false) => (Number.isNaN(ms) ? h("span", {}, "–") : time(ms, past ? "past" : "age"));
 
 /** A <time> that says how long it is until a moment; ticked as well. */
-export const until = (ms, prefix) => h("time", { datetime: new Date(ms).toISOString(), "data-prefix": prefix }, prefix + duration(ms - now()));
+export const until = (ms) => time(ms, "coming");
 
 export function tickAges(root) {
   const at = now();
-  for (const node of root.querySelectorAll("time[data-prefix]")) write(node, node.dataset.prefix + duration(millis(node.dateTime) - at));
-  for (const node of root.querySelectorAll("time[data-suffix]")) write(node, duration(at - millis(node.dateTime)) + node.dataset.suffix);
+  for (const node of root.querySelectorAll("time")) write(node, SPOKEN[node.dataset.how](at - millis(node.dateTime)));
 }
 
 /** The condition of a type, or undefined. */

@@ -2,12 +2,13 @@
 // error.
 
 import { h, write } from "./core.js";
+import { t } from "./text.js";
 
 /**
  * Opens a dialog. act(form) runs when the user submits, and the dialog closes unless it
  * throws, whose message it shows. Resolves with act's result, or undefined if cancelled.
  */
-export function dialog({ title, what = [], body = [], submit, danger = false, cancel = "Cancel", act, ready }) {
+export function dialog({ title, what = [], body = [], submit, danger = false, cancel = t`Cancel`, act, ready }) {
   return new Promise((resolve) => {
     const error = h("p", { class: "error", role: "alert" });
     const go = h("button", { type: "submit", class: danger ? "danger" : "main", "data-go": true }, submit);
@@ -50,4 +51,4 @@ export const ask = ({ title, label, submit, value = "", type = "text", what, hin
 
 /** The name of an object for a dialog. */
 export const named = (kind, meta) => [h("strong", { class: "name" }, meta.name),
-  meta.namespace ? [h("span", { class: "muted" }, " in "), h("span", { class: "name" }, meta.namespace)] : null].flat();
+  meta.namespace ? [" ", t`in ${h("span", { class: "name" }, meta.namespace)}`] : null].flat();

@@ -1,6 +1,7 @@
 // Differences of texts by line.
 
 import { h } from "./core.js";
+import { t } from "./text.js";
 
 const MOST = 4_000_000; // comparisons
 
@@ -37,7 +38,7 @@ export function changes(before, after) {
   const all = diff(before.split("\n"), after.split("\n")), changed = all.map((l) => l.was !== l.is);
   if (!changed.includes(true)) return null;
   const near = (i) => changed.slice(Math.max(0, i - CONTEXT), i + CONTEXT + 1).includes(true);
-  const box = h("div", { class: "diff", role: "group", "aria-label": "Changes", tabindex: "0" });
+  const box = h("div", { class: "diff", role: "group", "aria-label": t`Changes`, tabindex: "0" });
   let skipped = false;
   all.forEach((l, i) => {
     if (!near(i)) {
@@ -61,6 +62,6 @@ export function beside(before, after, titles) {
     else rows.push({ ...line });
   }
   const side = (text, other, tag) => h("td", {}, text === undefined ? "" : text === other ? text : h(tag, {}, text));
-  return h("table", { class: "beside" }, h("thead", {}, h("tr", {}, titles.map((t) => h("th", { scope: "col" }, t)))),
+  return h("table", { class: "beside" }, h("thead", {}, h("tr", {}, titles.map((title) => h("th", { scope: "col" }, title)))),
     h("tbody", {}, rows.map(({ was, is }) => h("tr", {}, side(was, is, "del"), side(is, was, "ins")))));
 }

@@ -2,6 +2,7 @@
 // and blocks of commands.
 
 import { h, send } from "./core.js";
+import { t } from "./text.js";
 
 /** The character before each document in the server's answer. */
 const NEXT = "\f";
@@ -122,6 +123,6 @@ function table([head, , ...rows], words, link) {
   const cells = (line) => line.replace(/^\||\|\s*$/g, "").split(/(?<!\\)\|/).map((c) => c.trim().replaceAll("\\|", "|"));
   const found = rows.length > LONG_TABLE ? rows.filter((r) => words.some((w) => r.toLowerCase().includes(w))) : rows;
   const names = cells(head);
-  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table" }, h("table", {}, h("thead", {}, h("tr", {}, names.map((c) => h("th", { scope: "col" }, spoken(c, link))))),
+  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": t`Table` }, h("table", {}, h("thead", {}, h("tr", {}, names.map((c) => h("th", { scope: "col" }, spoken(c, link))))),
     h("tbody", {}, (found.length ? found : rows).map((r) => h("tr", {}, cells(r).map((c) => h("td", {}, spoken(c, link))))))));
 }

@@ -80,6 +80,12 @@ const theme = (cm) => cm.EditorView.theme({
   ".cm-searchMatch span, .cm-selectionMatch span": { color: "var(--ink)" },
 });
 
+/** The words of CodeMirror's search. */
+const PHRASES = {
+  Find: t`Find`, Replace: t`Replace`, next: t`next`, previous: t`previous`, all: t`all`, "match case": t`match case`, regexp: t`regexp`, "by word": t`by word`,
+  replace: t`replace`, "replace all": t`replace all`, close: t`close`,
+};
+
 let look = null;
 
 // --- the editor ---
@@ -164,7 +170,7 @@ export class Editor extends HTMLElement {
     hint.id = "editor-hint";
     this.#view = new cm.EditorView({
       state: cm.EditorState.create({ doc: plain.value, selection: { anchor: plain.selectionStart, head: plain.selectionEnd }, extensions: [
-        cm.lineNumbers(), cm.history(), cm.search(), cm.StreamLanguage.define(cm.yaml), cm.indentUnit.of("  "), cm.placeholder(placeholder),
+        cm.lineNumbers(), cm.history(), cm.search(), cm.StreamLanguage.define(cm.yaml), cm.indentUnit.of("  "), cm.placeholder(placeholder), cm.EditorState.phrases.of(PHRASES),
         cm.EditorView.contentAttributes.of({ "aria-label": label, "aria-describedby": hint.id, tabindex: "0" }),
         readonly ? [cm.EditorState.readOnly.of(true), cm.EditorView.editable.of(false)] : [cm.lintGutter(), cm.autocompletion({ override: [(context) => this.#complete(context)], activateOnCompletion: (c) => c.more, icons: false })],
         cm.keymap.of([...cm.completionKeymap, ...cm.searchKeymap, ...cm.historyKeymap, ...cm.defaultKeymap.filter(({ key }) => key !== "Escape"), { key: "F8", run: cm.nextDiagnostic }, cm.indentWithTab]),

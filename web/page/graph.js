@@ -2,6 +2,7 @@
 // before. In memory only, and of the objects looked at last.
 
 import { duration, h, now, readable, svg } from "./core.js";
+import { t } from "./text.js";
 
 const HOUR = 3_600_000, DAY = 24 * HOUR, MOST_POINTS = 480, MOST_SERIES = 32; // 32 objects of 480 points with 5 numbers: 600 KB
 const series = new Map(); // by UID, the one used last at the end
@@ -34,12 +35,12 @@ export function graphs(uid, wanted) {
   const draw = () => {
     const all = series.get(uid) ?? [], points = all.filter((p) => p.at > now() - span);
     const shown = Object.entries(wanted).map(([name, what]) => graph(points.filter((p) => Number.isFinite(p[name])), name, what)).filter(Boolean);
-    const other = span === HOUR ? "last day" : "last hour", more = shown.length && all[0]?.at < now() - HOUR;
+    const more = shown.length && all[0]?.at < now() - HOUR;
     box.replaceChildren(...shown, ...(more ? [h("button", { type: "button", class: "quiet", onclick: () => {
       span = span === HOUR ? DAY : HOUR;
       draw();
       box.querySelector("button").focus();
-    } }, `Show the ${other}`)] : []));
+    } }, span === HOUR ? t`Show the last day` : t`Show the last hour`)] : []));
   };
   draw();
   return box;
@@ -51,11 +52,11 @@ function graph(points, name, { title, unit, limit = NaN, suffix = "" }) {
   const from = points[0].at, width = Math.max(last.at - from, 60_000);
   const spot = (p) => `${((p.at - last.at + width) / width * WIDTH).toFixed(1)},${(HEIGHT - 2 - Math.min(1, p[name] / top) * (HEIGHT - 6)).toFixed(1)}`;
   const time = duration(width), text = `${readable(unit, last[name])}${suffix}`;
-  const words = `${title}: ${text} now, at most ${readable(unit, most)}${suffix} in ${time}`;
+  const words = t`${title}: ${text} now, at most ${readable(unit, most)}${suffix} in ${time}`;
   if (points.length === 1) points = [{ ...last, at: last.at - 3000 }, last]; // a mark that can be seen
   const line = points.map(spot).join(" "), start = spot(points[0]).split(",")[0], end = spot(last).split(",")[0];
-  return h("figure", { class: "graph" }, h("figcaption", {}, title, " ", h("strong", {}, text), limit > 0 ? h("span", { class: "muted" }, ` of ${readable(unit, limit)}`) : null),
+  return h("figure", { class: "graph" }, h("figcaption", {}, title, " ", h("strong", {}, text), limit > 0 ? h("span", { class: "muted" }, " ", t`of ${readable(unit, limit)}`) : null),
     svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": words, preserveAspectRatio: "none" },
       svg("polygon", { points: `${start},${HEIGHT} ${line} ${end},${HEIGHT}` }), svg("polyline", { points: line })),
-    h("p", { class: "hint" }, `last ${time}`));
+    h("p", { class: "hint" }, t`last ${time}`));
 }

@@ -89,7 +89,7 @@ export class Release {
 
   constructor(main, at) {
     [this.#main, this.#at] = [main, at];
-    main.replaceChildren(h("p", { class: "crumb" }, h("a", { href: "#/helm" }, t`Helm releases`), t` in ${at.namespace}`), h("h2", { id: "title", tabindex: "-1" }, at.name), this.#body);
+    main.replaceChildren(h("p", { class: "crumb" }, h("a", { href: "#/helm" }, t`Helm releases`), " ", t`in ${at.namespace}`), h("h2", { id: "title", tabindex: "-1" }, at.name), this.#body);
     this.#load();
   }
 
@@ -112,12 +112,12 @@ export class Release {
     if (!list.length) throw new Error(t`There is no release ${name} in ${namespace}.`);
     const all = await Promise.all(list.map((s) => getJSON(secrets(namespace, s.metadata.name)).then(unpack))), [release] = all, { info, manifest = "" } = release;
     const may2 = ["create", "update"].every((verb) => may(verb, core("secrets"), { namespace }));
-    const history = all.map((r, i) => [`${r.version}`, mood(r.info.status), chart(r), ago(millis(r.info.last_deployed), t` ago`), r.info.description ?? "",
+    const history = all.map((r, i) => [`${r.version}`, mood(r.info.status), chart(r), ago(millis(r.info.last_deployed), true), r.info.description ?? "",
       i && may2 ? h("button", { type: "button", class: "quiet", onclick: () => this.#back(all, r) }, t`Return to revision ${r.version}`) : ""]);
     const section = (title, ...content) => h("section", { "aria-label": title, "data-section": title }, h("h3", {}, title), content);
     const folded = (title, text) => (text.trim() ? h("details", { "aria-label": title }, h("summary", {}, title), code(text, title)) : null);
     this.#body.replaceChildren(
-      section(t`Release`, facts([[t`Status`, mood(info.status)], [t`Revision`, release.version], [t`Chart`, chart(release)], [t`Version of the app`, release.chart?.metadata?.appVersion], [t`Updated`, ago(millis(info.last_deployed), t` ago`)], [t`Said`, info.description]])),
+      section(t`Release`, facts([[t`Status`, mood(info.status)], [t`Revision`, release.version], [t`Chart`, chart(release)], [t`Version of the app`, release.chart?.metadata?.appVersion], [t`Updated`, ago(millis(info.last_deployed), true)], [t`Said`, info.description]])),
       info.notes ? section(t`Notes`, code(info.notes, t`Notes`)) : "",
       section(t`Values`, Object.keys(release.config ?? {}).length ? code(yaml(release.config), t`Values`) : h("p", { class: "muted" }, t`None are set: those of the chart hold.`), folded(t`Values of the chart`, yaml(release.chart?.values ?? {}))),
       section(t`Objects`, objects(manifest, namespace), folded(t`Manifest`, manifest)),

@@ -4,6 +4,7 @@
 
 import { address, addressOf, ago, compare, findKind, getJSON, grace, h, isMoody, load, may, moodOf, moodOfCondition, moodOfReady, moodly, now, plural, quantity, tickAges, undoDuration, write } from "./core.js";
 import { Feed } from "./live.js";
+import { t } from "./text.js";
 
 // More rows than this are not all in the document.
 const MOST_ROWS = 80;
@@ -64,7 +65,7 @@ export class List {
     const title = h("h2", { id: "title", tabindex: "-1" }, plural(kind), " ", h("span", { class: "count" }));
     const head = h("tr", { role: "row" }), body = h("tbody", { role: "rowgroup" });
     const table = h("table", { class: "rows", role: "table", "aria-labelledby": "title", hidden: true }, h("thead", { role: "rowgroup" }, head), body);
-    const empty = h("p", { class: "empty" }, "Loading…"), chosen = h("div", { class: "bar chosen", role: "group", "aria-label": "Selected rows" });
+    const empty = h("p", { class: "empty" }, t`Loading…`), chosen = h("div", { class: "bar chosen", role: "group", "aria-label": t`Selected rows` });
     this.#parts = { title, head, body, table, empty, chosen };
     main.replaceChildren(title, query.tools ?? "", chosen, table, empty);
     this.#open();
@@ -152,8 +153,8 @@ export class List {
     chosen.dataset.drawn = text;
     const { bulk } = rows.length ? await load("actions.js") : { bulk: () => [] };
     if (chosen.dataset.drawn !== text) return;
-    chosen.replaceChildren(...(rows.length ? [h("strong", {}, `${rows.length} selected`), ...bulk(this.#kind, rows.map((row) => row.obj)),
-      h("button", { type: "button", class: "quiet", onclick: () => this.#choose([...this.#selected], false) }, "Select none")] : []));
+    chosen.replaceChildren(...(rows.length ? [h("strong", {}, t`${rows.length} selected`), ...bulk(this.#kind, rows.map((row) => row.obj)),
+      h("button", { type: "button", class: "quiet", onclick: () => this.#choose([...this.#selected], false) }, t`Select none`)] : []));
   }
 
   #open() {
@@ -205,12 +206,12 @@ export class List {
   /** added are the columns that the server's table does not have: { text(row), key(row), title(row) }; a title may be missing. */
   #added() {
     const columns = [], used = (row) => this.#use.get(`${row.obj.metadata.namespace ?? ""}/${row.obj.metadata.name}`);
-    const use = (name, resource) => ({ name, description: `${name} in use`, text: (row) => used(row)?.[resource].text ?? "",
+    const use = (name, description, resource) => ({ name, description, text: (row) => used(row)?.[resource].text ?? "",
       key: (row) => used(row)?.[resource].n ?? -1, title: (row) => used(row)?.[resource].of });
-    if (this.#use.size) columns.push(use("CPU", "cpu"), use("Memory", "memory"));
+    if (this.#use.size) columns.push(use("CPU", t`CPU in use`, "cpu"), use("Memory", t`Memory in use`, "memory"));
     if (Object.keys(this.#health).length) {
       const reason = (row) => this.#health[row.uid]?.reason ?? "";
-      columns.push({ name: "Reason", description: "Why it is not well", text: reason, key: (row) => reason(row) || "~" });
+      columns.push({ name: "Reason", description: t`Why it is not well`, text: reason, key: (row) => reason(row) || "~" });
     }
     return columns;
   }
@@ -229,7 +230,7 @@ export class List {
       ? [...all, { name: "Namespace", i: -1, priority: 0 }] : all;
     if (columns.map((c) => c.name).join() === this.#columns.map((c) => c.name).join()) return;
     this.#columns = columns;
-    const boxes = this.#selects() ? [h("th", { scope: "col", role: "columnheader", class: "box" }, h("input", { type: "checkbox", "aria-label": "Select all",
+    const boxes = this.#selects() ? [h("th", { scope: "col", role: "columnheader", class: "box" }, h("input", { type: "checkbox", "aria-label": t`Select all`,
       onchange: (ev) => this.#choose(this.#found.map((row) => row.uid), ev.target.checked) }))] : [];
     this.#parts.head.replaceChildren(...boxes, ...columns.map((c) => this.#headCell(c)));
     this.#clear();
@@ -358,7 +359,7 @@ export class List {
     if (drawn?.row === row) return drawn.root;
     const root = drawn?.root ?? h("tr", { role: "row", "data-uid": row.uid });
     const focused = root.contains(document.activeElement);
-    const boxes = this.#selects() ? [h("td", { role: "cell", class: "box" }, h("input", { type: "checkbox", "data-row": row.uid, "aria-label": `Select ${row.obj.metadata.name}`,
+    const boxes = this.#selects() ? [h("td", { role: "cell", class: "box" }, h("input", { type: "checkbox", "data-row": row.uid, "aria-label": t`Select ${row.obj.metadata.name}`,
       onchange: (ev) => this.#choose([row.uid], ev.target.checked) }))] : [];
     root.replaceChildren(...boxes, ...this.#columns.map((c) => this.#cell(c, row)));
     const box = root.querySelector("input");
@@ -420,14 +421,13 @@ export class List {
 
   #sum() {
     const { state, rows: { size: total }, namespace, complete, error } = this.#feed, found = this.#found.length;
-    const count = found === total ? `${total}` : `${found} of ${total}`;
-    const where = namespace ? ` in ${namespace}` : "";
-    write(this.#parts.title.querySelector(".count"), state !== "live" ? "" : count + where + (complete ? "" : ", loading…"));
+    const count = found === total ? `${total}` : t`${found} of ${total}`, sum = namespace ? t`${count} in ${namespace}` : count;
+    write(this.#parts.title.querySelector(".count"), state !== "live" ? "" : complete ? sum : t`${sum}, loading…`);
     this.#parts.empty.hidden = found > 0;
     const name = this.#kind.name;
     const words = {
-      loading: error || "Loading…", denied: `You are not allowed to list ${name}.`, gone: `The server has no ${name} any more.`, bad: error,
-      live: total > 0 ? "Nothing matches the filter." : `No ${name}${where}.`,
+      loading: error || t`Loading…`, denied: t`You are not allowed to list ${name}.`, gone: t`The server has no ${name} any more.`, bad: error,
+      live: total > 0 ? t`Nothing matches the filter.` : namespace ? t`No ${name} in ${namespace}.` : t`No ${name}.`,
     };
     if (found === 0) write(this.#parts.empty, words[state]);
   }
@@ -435,7 +435,7 @@ export class List {
 
 const graceText = (meta) => {
   const { left } = grace(meta);
-  return left > 0 ? `${left} s left` : "grace over";
+  return left > 0 ? t`${left} s left` : t`grace over`;
 };
 
 /** By namespace, then name. */

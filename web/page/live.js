@@ -2,11 +2,12 @@
 // rows equal to the server's until it is closed.
 
 import { ApiError, apiPath, framed, fromStatus, now, send, undoDuration } from "./core.js";
+import { t } from "./text.js";
 
 /** The media type of a list as a table. */
 export const AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io";
 /** What a link says before the first answer. */
-export const CONNECTING = "Connecting…";
+export const CONNECTING = t`Connecting…`;
 
 const FIRST_WAIT = 300, LONGEST_WAIT = 20_000;
 // A list that the user may not see is requested again now and then, because roles change.
@@ -191,14 +192,14 @@ export class Feed {
       }
     } catch (err) {
       if (err instanceof ApiError || signal.aborted) throw err;
-      throw new ApiError(silent.signal.aborted ? "The connection went silent." : "The connection to Monopod broke off.");
+      throw new ApiError(silent.signal.aborted ? t`The connection went silent.` : t`The connection to Monopod broke off.`);
     } finally {
       clearTimeout(timer);
     }
   }
 
   #apply({ type, object }) {
-    if (type === "ERROR") throw fromStatus(object) ?? new ApiError("The watch failed.");
+    if (type === "ERROR") throw fromStatus(object) ?? new ApiError(t`The watch failed.`);
     this.#version = object.metadata?.resourceVersion || object.rows?.[0]?.object.metadata.resourceVersion || this.#version;
     if (type === "BOOKMARK") return;
     if (object.columnDefinitions?.length) this.columns = object.columnDefinitions;

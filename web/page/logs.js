@@ -4,9 +4,11 @@
 import { apiPath, core, h, say, send, write } from "./core.js";
 import { Feed, lines, pause } from "./live.js";
 import { selector } from "./object.js";
+import { t } from "./text.js";
 
 const MOST_LINES = 5000, MOST_STREAMS = 20, LONGEST = 10_000, LONGEST_DOWNLOAD = 64 << 20;
 const RETRY = 2000; // milliseconds
+const NONE = t`No container has started yet.`;
 // Colours and cursor movements of terminals.
 const ESCAPES = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|[@-Z\\-_])/g;
 
@@ -47,15 +49,15 @@ export class Part {
 
   #build(body, wanted, previous) {
     const check = (name, text, on, act) => h("label", { class: "check" }, h("input", { type: "checkbox", name, checked: on, onchange: act }), ` ${text}`);
-    const container = h("select", { "aria-label": "Container", onchange: () => this.#restart() }, h("option", { value: "" }, "All containers"));
+    const container = h("select", { "aria-label": t`Container`, onchange: () => this.#restart() }, h("option", { value: "" }, t`All containers`));
     for (const name of this.#containers(this.#obj)) container.append(h("option", { value: name, selected: name === wanted }, name));
-    const search = h("input", { type: "search", class: "log-search", placeholder: "Search the lines", "aria-label": "Search the lines", autocomplete: "off", spellcheck: "false", oninput: () => this.#redraw() });
-    const hold = h("button", { type: "button", class: "quiet", "aria-pressed": "false", onclick: () => this.#hold() }, "Pause");
-    const note = h("p", { class: "hint", role: "status" }), box = h("div", { class: "log wrap", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Log" });
+    const search = h("input", { type: "search", class: "log-search", placeholder: t`Search the lines`, "aria-label": t`Search the lines`, autocomplete: "off", spellcheck: "false", oninput: () => this.#redraw() });
+    const hold = h("button", { type: "button", class: "quiet", "aria-pressed": "false", onclick: () => this.#hold() }, t`Pause`);
+    const note = h("p", { class: "hint", role: "status" }), box = h("div", { class: "log wrap", tabindex: "0", role: "log", "aria-live": "off", "aria-label": t`Log` });
     const form = h("form", { class: "tools", onsubmit: (ev) => ev.preventDefault() }, container, h("label", { class: "grow" }, search),
-      check("previous", "Previous run", previous, () => this.#restart()), check("times", "Times", false, () => this.#redraw()),
-      check("wrap", "Wrap", true, (ev) => box.classList.toggle("wrap", ev.target.checked)), hold,
-      h("button", { type: "button", class: "quiet", onclick: () => this.#download() }, "Download"));
+      check("previous", t`Previous run`, previous, () => this.#restart()), check("times", t`Times`, false, () => this.#redraw()),
+      check("wrap", t`Wrap`, true, (ev) => box.classList.toggle("wrap", ev.target.checked)), hold,
+      h("button", { type: "button", class: "quiet", onclick: () => this.#download() }, t`Download`));
     this.#ui = { form, container, search, hold, note, box };
     body.replaceChildren(form, note, box);
   }
@@ -86,9 +88,9 @@ export class Part {
       this.#streams.set(id, end);
       this.#read(pod.metadata.name, c, from, end.signal, wanted.length);
     }
-    if (wanted.length > MOST_STREAMS) write(this.#ui.note, `Only ${MOST_STREAMS} of ${wanted.length} logs are shown: choose a container or a pod.`);
-    else if (!wanted.length) write(this.#ui.note, "No container has started yet.");
-    else if (/^No container/.test(this.#ui.note.textContent)) write(this.#ui.note, "");
+    if (wanted.length > MOST_STREAMS) write(this.#ui.note, t`Only ${MOST_STREAMS} of ${wanted.length} logs are shown: choose a container or a pod.`);
+    else if (!wanted.length) write(this.#ui.note, NONE);
+    else if (this.#ui.note.textContent === NONE) write(this.#ui.note, "");
   }
 
   async #read(pod, container, from, signal, streams) {
@@ -153,7 +155,7 @@ export class Part {
   #hold() {
     const { hold } = this.#ui;
     hold.setAttribute("aria-pressed", String(!this.#held));
-    write(hold, this.#held ? "Continue" : "Pause");
+    write(hold, this.#held ? t`Continue` : t`Pause`);
     if (!this.#held) this.#flush();
   }
 
@@ -191,7 +193,7 @@ export class Part {
     const url = URL.createObjectURL(new Blob(parts, { type: "text/plain" }));
     h("a", { href: url, download: `${this.#obj.metadata.name}${chosen ? `-${chosen}` : ""}.log` }).click();
     setTimeout(() => URL.revokeObjectURL(url), 10_000);
-    say("The log is downloaded");
+    say(t`The log is downloaded`);
   }
 }
 

@@ -60,9 +60,9 @@ export class ObjectPage {
     this.#kind = kind;
     this.#at = at;
     this.#main = main;
-    const title = h("h2", { id: "title", tabindex: "-1" }, at.name), mood = h("p", { class: "state" }), tabs = h("nav", { class: "tabs", "aria-label": "Parts" });
-    const bar = h("div", { class: "bar" }), body = h("div", { class: "body" }, h("p", { class: "empty" }, "Loading…"));
-    const crumb = h("p", { class: "crumb" }, h("a", { href: address(kind, "", "", "", { ns: kind.namespaced ? at.namespace : "" }) }, plural(kind)), at.namespace ? ` in ${at.namespace}` : "");
+    const title = h("h2", { id: "title", tabindex: "-1" }, at.name), mood = h("p", { class: "state" }), tabs = h("nav", { class: "tabs", "aria-label": t`Parts` });
+    const bar = h("div", { class: "bar" }), body = h("div", { class: "body" }, h("p", { class: "empty" }, t`Loading…`));
+    const crumb = h("p", { class: "crumb" }, h("a", { href: address(kind, "", "", "", { ns: kind.namespaced ? at.namespace : "" }) }, plural(kind)), at.namespace ? [" ", t`in ${at.namespace}`] : "");
     this.#parts = { title, mood, tabs, bar, body };
     main.replaceChildren(crumb, h("div", { class: "head" }, title, mood), bar, tabs, body);
     this.#feed = new Feed({ kind, namespace: at.namespace, fields: `metadata.name=${at.name}`, full: true }, (feed) => this.#update(feed));
@@ -91,7 +91,7 @@ export class ObjectPage {
     const row = feed.items[0];
     if (!row) {
       const { state, error } = feed, { kind, name } = { kind: this.#kind, name: this.#at.name };
-      const text = state === "denied" ? `You are not allowed to list ${kind.name}.` : state === "live" ? `There is no ${kind.kind} ${name}${this.#obj ? " any more" : ""}.` : error || "Loading…";
+      const text = state === "denied" ? t`You are not allowed to list ${kind.name}.` : state === "live" ? this.#obj ? t`There is no ${kind.kind} ${name} any more.` : t`There is no ${kind.kind} ${name}.` : error || t`Loading…`;
       if (!this.#obj) this.#parts.body.replaceChildren(h("p", { class: "empty" }, text));
       else if (state === "live") this.#gone(text);
       return;
@@ -117,9 +117,9 @@ export class ObjectPage {
     const status = cell("Status") ?? cell("Condition"), ends = grace(this.#obj.metadata), ready = String(cell("Ready") ?? "");
     const ratio = /^\d+\/\d+$/.test(ready) ? ready : "";
     const parts = [];
-    if (ends) parts.push(moodly("ending", "Terminating"), h("span", { class: "left" }, ends.left > 0 ? h("progress", { max: Math.max(1, ends.total), value: ends.left, "aria-label": "Grace left" }) : null, ends.left > 0 ? ` ${ends.left} s left` : this.#kind.name === "pods" ? "grace over: waiting for the node to say that its containers are dead" : "waiting for its finalizers"));
+    if (ends) parts.push(moodly("ending", "Terminating"), h("span", { class: "left" }, ends.left > 0 ? h("progress", { max: Math.max(1, ends.total), value: ends.left, "aria-label": t`Grace left` }) : null, ends.left > 0 ? [" ", t`${ends.left} s left`] : this.#kind.name === "pods" ? t`grace over: waiting for the node to say that its containers are dead` : t`waiting for its finalizers`));
     else if (status !== undefined && status !== "") parts.push(moodly(this.#worse(moodOf(status, ratio)), String(status)));
-    if (ratio) parts.push(parts.length ? h("span", { class: "muted" }, `${ratio} ready`) : moodly(this.#worse(moodOfReady(ratio)), `${ratio} ready`));
+    if (ratio) parts.push(parts.length ? h("span", { class: "muted" }, t`${ratio} ready`) : moodly(this.#worse(moodOfReady(ratio)), t`${ratio} ready`));
     this.#parts.mood.replaceChildren(...parts);
   }
 
@@ -138,13 +138,13 @@ export class ObjectPage {
   }
 
   #tabs() {
-    const kind = this.#kind, where = { namespace: this.#at.namespace }, pods = core("pods"), all = [["", "Overview"]];
+    const kind = this.#kind, where = { namespace: this.#at.namespace }, pods = core("pods"), all = [["", t`Overview`]];
     const logs = pods && may("get", pods, { ...where, subresource: "log" });
-    if (logs && (kind === pods || OWNERS.includes(key(kind)) && selector(this.#obj))) all.push(["logs", "Logs"]);
-    if (kind === pods ? may("create", kind, { ...where, subresource: "exec" }) : this.#terminal) all.push(["shell", "Terminal"]);
+    if (logs && (kind === pods || OWNERS.includes(key(kind)) && selector(this.#obj))) all.push(["logs", t`Logs`]);
+    if (kind === pods ? may("create", kind, { ...where, subresource: "exec" }) : this.#terminal) all.push(["shell", t`Terminal`]);
     if (MAPPED.includes(key(kind))) all.push(["map", t`Map`]);
     all.push(["yaml", "YAML"]);
-    if (UNDOES.includes(key(kind))) all.push(["revisions", "Revisions"]);
+    if (UNDOES.includes(key(kind))) all.push(["revisions", t`Revisions`]);
     this.#parts.tabs.replaceChildren(...all.map(([part, text]) =>
       h("a", { href: address(kind, this.#at.namespace, this.#at.name, part), "aria-current": part === this.#at.part ? "page" : null }, text)));
     return all.some(([part]) => part === this.#at.part);
@@ -160,14 +160,14 @@ export class ObjectPage {
     }
     if (this.#closed) return;
     if (!this.#tabs()) {
-      body.replaceChildren(h("p", { class: "empty" }, "There is no such part, or you may not see it."));
+      body.replaceChildren(h("p", { class: "empty" }, t`There is no such part, or you may not see it.`));
       return;
     }
     if (!part) {
       try {
         await this.#overview(body);
       } catch (err) {
-        body.replaceChildren(h("p", { class: "error" }, `This part of the page did not load: ${err.message}`));
+        body.replaceChildren(h("p", { class: "error" }, t`This part of the page did not load: ${err.message}`));
       }
       return;
     }
@@ -176,7 +176,7 @@ export class ObjectPage {
       const module = await open();
       if (!this.#closed) this.#part = new module.Part(body, this.#kind, this.#obj, this.#at.query);
     } catch (err) {
-      body.replaceChildren(h("p", { class: "error" }, `This part of the page did not load: ${err.message}`));
+      body.replaceChildren(h("p", { class: "error" }, t`This part of the page did not load: ${err.message}`));
     }
   }
 
@@ -210,12 +210,12 @@ export class ObjectPage {
     special?.sections(s, this.#obj);
     said?.sections(s, kind, this.#obj);
     if (!special) this.#workload(s);
-    s.add("Details", (obj, row) => facts(this.#details(obj, row)), (obj, row) => [obj.metadata, row.cells]);
-    if (!special) s.add("Conditions", conditions, (obj) => obj.status?.conditions);
+    s.add(t`Details`, (obj, row) => facts(this.#details(obj, row)), (obj, row) => [obj.metadata, row.cells]);
+    if (!special) s.add(t`Conditions`, conditions, (obj) => obj.status?.conditions);
     this.#children(s);
     const events = core("events");
     if (kind !== core("pods") && kind !== events && may("list", events, { namespace: this.#at.namespace || "default" })) {
-      s.live("Events", { kind: events, namespace: this.#at.namespace, fields: `involvedObject.uid=${kind === core("nodes") ? this.#obj.metadata.name : this.#obj.metadata.uid}` },
+      s.live(t`Events`, { kind: events, namespace: this.#at.namespace, fields: `involvedObject.uid=${kind === core("nodes") ? this.#obj.metadata.name : this.#obj.metadata.uid}` },
         (feed) => miniTable(events, feed, { skip: ["Object"], newest: true }));
     }
     s.draw(this.#obj, this.#row);
@@ -235,11 +235,11 @@ export class ObjectPage {
     const node = kind.name === "pods" && obj.spec.nodeName && core("nodes");
     return [
       ...printed.map(([name, v]) => [name, name === "Node" && node ? h("a", { href: address(node, "", v) }, v) : String(v)]),
-      ["Owner", owners.length ? owners.flatMap((o, i) => (i ? [", ", o] : [o])) : ""],
-      ["Created", ago(millis(m.creationTimestamp), " ago")],
-      ["Labels", chips(m.labels, kind, m.namespace)],
-      ["Annotations", chips(m.annotations)],
-      ["Finalizers", (m.finalizers ?? []).join(", ")],
+      [t`Owner`, owners.length ? owners.flatMap((o, i) => (i ? [", ", o] : [o])) : ""],
+      [t`Created`, ago(millis(m.creationTimestamp), true)],
+      [t`Labels`, chips(m.labels, kind, m.namespace)],
+      [t`Annotations`, chips(m.annotations)],
+      [t`Finalizers`, (m.finalizers ?? []).join(", ")],
     ];
   }
 
@@ -247,13 +247,13 @@ export class ObjectPage {
   #workload(s) {
     const kind = this.#kind;
     const { uid, namespace, name } = this.#obj.metadata, labels = OWNERS.includes(key(kind)) ? selector(this.#obj) : "";
-    if (labels && shows("pods", { namespace })) s.poll("Use", POLL, () => ofPods(uid, namespace, labels));
-    if (key(kind) === "namespaces." && shows("pods", { namespace: name })) s.poll("Use", POLL, () => ofPods(uid, name));
-    if (key(kind) === "configmaps.") s.add("Data", (obj) => data(obj.data ?? {}), (obj) => obj.data);
-    if (key(kind) === "secrets.") s.add("Data", secretData, (obj) => obj.data);
-    if (key(kind) === "services.") s.add("Ports", (obj) => servicePorts(kind, obj), (obj) => obj.spec);
+    if (labels && shows("pods", { namespace })) s.poll(t`Use`, POLL, () => ofPods(uid, namespace, labels));
+    if (key(kind) === "namespaces." && shows("pods", { namespace: name })) s.poll(t`Use`, POLL, () => ofPods(uid, name));
+    if (key(kind) === "configmaps.") s.add(t`Data`, (obj) => data(obj.data ?? {}), (obj) => obj.data);
+    if (key(kind) === "secrets.") s.add(t`Data`, secretData, (obj) => obj.data);
+    if (key(kind) === "services.") s.add(t`Ports`, (obj) => servicePorts(kind, obj), (obj) => obj.spec);
     if (this.#obj.spec?.template?.spec?.containers) {
-      s.add("Containers", (obj) => h("ul", { class: "plainly" }, obj.spec.template.spec.containers.map((c) => h("li", {}, h("strong", { class: "name" }, c.name), " ", h("span", { class: "name" }, c.image)))), (obj) => obj.spec.template.spec);
+      s.add(t`Containers`, (obj) => h("ul", { class: "plainly" }, obj.spec.template.spec.containers.map((c) => h("li", {}, h("strong", { class: "name" }, c.name), " ", h("span", { class: "name" }, c.image)))), (obj) => obj.spec.template.spec);
     }
   }
 
@@ -268,7 +268,7 @@ export class ObjectPage {
     if (OWNERS.includes(key(kind)) && labels) list(core("pods"), { labels }, { more: { ns: namespace, q: filterOf(labels) }, only: key(kind) === "services." || key(kind) === "deployments.apps" ? null : owned });
     if (key(kind) === "services.") list(inGroup("discovery.k8s.io", "endpointslices"), { labels: `kubernetes.io/service-name=${name}` });
     if (key(kind) === "nodes.") list(core("pods"), { fields: `spec.nodeName=${name}` }, { more: { q: `field:spec.nodeName=${name}` } });
-    if (kind.group && !/^(apps|batch|discovery\.k8s\.io)$/.test(kind.group)) s.add("Owned objects", () => this.#search(), () => 0);
+    if (kind.group && !/^(apps|batch|discovery\.k8s\.io)$/.test(kind.group)) s.add(t`Owned objects`, () => this.#search(), () => 0);
   }
 
   /** search is a button that looks for owned objects in every kind, because the API has no list of them. */
@@ -282,9 +282,9 @@ export class ObjectPage {
         found.append(...list.items.filter((it) => it.metadata.ownerReferences?.some((ref) => ref.uid === uid)).map((it) =>
           h("li", {}, `${k.kind} `, h("a", { class: "name", href: address(k, it.metadata.namespace, it.metadata.name) }, it.metadata.name))));
       }
-      if (!found.firstChild) found.append(h("li", {}, "It owns nothing that you may see."));
+      if (!found.firstChild) found.append(h("li", {}, t`It owns nothing that you may see.`));
       look.disabled = false;
-    } }, "Find what it owns");
+    } }, t`Find what it owns`);
     return h("div", {}, look, found);
   }
 }
@@ -303,21 +303,21 @@ function conditions(obj) {
   const all = obj.status?.conditions;
   if (!all?.length) return null;
   return h("ul", { class: "conditions" }, all.map((c) => h("li", {}, h("strong", {}, c.type), " ", h("span", {}, c.status), c.reason ? ` · ${c.reason}` : "",
-    h("span", { class: "muted" }, " ", ago(millis(c.lastTransitionTime), " ago")), c.message ? h("p", {}, c.message) : null)));
+    h("span", { class: "muted" }, " ", ago(millis(c.lastTransitionTime), true)), c.message ? h("p", {}, c.message) : null)));
 }
 
 function data(map) {
   const all = Object.entries(map);
-  return all.length ? h("dl", { class: "data" }, all.map(([k, v]) => [h("dt", { class: "name" }, k), h("dd", {}, h("pre", { tabindex: "0" }, v))])) : h("p", { class: "muted" }, "Empty.");
+  return all.length ? h("dl", { class: "data" }, all.map(([k, v]) => [h("dt", { class: "name" }, k), h("dd", {}, h("pre", { tabindex: "0" }, v))])) : h("p", { class: "muted" }, t`Empty.`);
 }
 
 /** Secrets are hidden until asked for. */
 function secretData(obj) {
   const all = Object.entries(obj.data ?? {});
-  if (!all.length) return h("p", { class: "muted" }, "Empty.");
+  if (!all.length) return h("p", { class: "muted" }, t`Empty.`);
   return h("dl", { class: "data" }, all.map(([k, v]) => {
-    const dd = h("dd", {}, h("button", { type: "button", class: "quiet", "aria-label": `Show ${k}`, onclick: () => dd.replaceChildren(h("pre", { tabindex: "0" }, decoded(v))) }, "Show"),
-      h("span", { class: "muted" }, ` ${Math.floor(v.replace(/=+$/, "").length * 3 / 4)} bytes`));
+    const dd = h("dd", {}, h("button", { type: "button", class: "quiet", "aria-label": t`Show ${k}`, onclick: () => dd.replaceChildren(h("pre", { tabindex: "0" }, decoded(v))) }, t`Show`),
+      h("span", { class: "muted" }, " ", t`${Math.floor(v.replace(/=+$/, "").length * 3 / 4)} bytes`));
     return [h("dt", { class: "name" }, k), dd];
   }));
 }
@@ -335,7 +335,7 @@ function servicePorts(kind, obj) {
   const ports = obj.spec.ports ?? [];
   if (!ports.length) return null;
   const { namespace, name } = obj.metadata, ok = may("get", kind, { namespace, subresource: "proxy" });
-  return h("ul", { class: "plainly" }, ports.map((p) => h("li", {}, h("span", { class: "name" }, `${p.port}/${p.protocol ?? "TCP"}`), p.name ? ` ${p.name}` : "", ` → ${p.targetPort}`, p.nodePort ? `, node port ${p.nodePort}` : "", " ",
+  return h("ul", { class: "plainly" }, ports.map((p) => h("li", {}, h("span", { class: "name" }, `${p.port}/${p.protocol ?? "TCP"}`), p.name ? ` ${p.name}` : "", ` → ${p.targetPort}`, p.nodePort ? `, ${t`node port ${p.nodePort}`}` : "", " ",
     ok && (p.protocol ?? "TCP") === "TCP" ? proxyLink(apiPath(kind, namespace, `${name}:${p.port}`, "proxy/")) : null)));
 }
 
@@ -357,7 +357,7 @@ export function proxyLink(path) {
     out.hidden = false;
     write(out, text);
     button.disabled = false;
-  } }, "Send GET");
-  return [button, " ", h("a", { href: path, target: "_blank", rel: "noopener noreferrer", title: "Through the API's proxy. The browser needs a client certificate; the page's token is not sent with links." }, "open"), out];
+  } }, t`Send GET`);
+  return [button, " ", h("a", { href: path, target: "_blank", rel: "noopener noreferrer", title: t`Through the API's proxy. The browser needs a client certificate; the page's token is not sent with links.` }, t`open`), out];
 }
 

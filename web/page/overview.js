@@ -4,6 +4,7 @@
 import { address, ago, apiPath, bytes, compare, condition, core, duration, findKind, getJSON, h, isAdmin, may, millis, moodOfEnd, moodly, now, read, tickAges } from "./core.js";
 import { Feed, home, links } from "./live.js";
 import { Sections, facts, miniTable } from "./sections.js";
+import { t } from "./text.js";
 import { POLL, ofNode, shows } from "./use.js";
 import { said } from "./why.js";
 
@@ -23,7 +24,7 @@ export class Overview {
   constructor(main) {
     const body = h("div", { class: "body overview" });
     this.#main = main;
-    main.replaceChildren(h("h2", { id: "title", tabindex: "-1" }, "Overview"), body);
+    main.replaceChildren(h("h2", { id: "title", tabindex: "-1" }, t`Overview`), body);
     this.#sections = new Sections(body, (query, changed) => {
       const feed = new Feed(query, changed);
       this.#feeds.push(feed);
@@ -43,7 +44,7 @@ export class Overview {
 
   #draw(s) {
     const nodes = core("nodes"), events = core("events"), where = may("list", core("pods")) ? "" : home.namespace;
-    const ask = s.poll("What is wrong", REPORT, () => wrong(where));
+    const ask = s.poll(t`What is wrong`, REPORT, () => wrong(where));
     let timer = 0;
     const again = () => {
       timer ||= setTimeout(() => {
@@ -52,19 +53,19 @@ export class Overview {
       }, PAUSE);
     };
     if (nodes && may("list", nodes)) {
-      s.poll("Nodes", POLL, async () => machines((await getJSON(apiPath(nodes))).items));
+      s.poll(t`Nodes`, POLL, async () => machines((await getJSON(apiPath(nodes))).items));
     }
     if (events && may("list", events, { namespace: where || home.namespace })) {
-      s.live("Warnings", { kind: events, namespace: where, fields: "type=Warning" }, (feed) => {
+      s.live(t`Warnings`, { kind: events, namespace: where, fields: "type=Warning" }, (feed) => {
         again();
         return miniTable(events, feed, { newest: true, skip: ["Type"], more: { q: "field:type=Warning" }, most: 8 });
       });
-      s.live("Lately", { kind: events, namespace: where, fields: ["type=Normal", ...USUAL.map((r) => `reason!=${r}`)].join(",") }, (feed) => {
+      s.live(t`Lately`, { kind: events, namespace: where, fields: ["type=Normal", ...USUAL.map((r) => `reason!=${r}`)].join(",") }, (feed) => {
         again();
         return miniTable(events, feed, { newest: true, skip: ["Type"], more: {}, most: 8 });
       });
     }
-    if (isAdmin()) s.poll("Server", SERVER, server);
+    if (isAdmin()) s.poll(t`Server`, SERVER, server);
     links.dispatchEvent(new Event("change")); // also where there is nothing to follow
   }
 }
@@ -74,10 +75,10 @@ async function wrong(namespace) {
   const report = await getJSON(`/monopod/why${namespace ? `?${new URLSearchParams({ namespace })}` : ""}`);
   const { problems, more = 0, hidden = [], pods = {} } = report, total = Object.values(pods).reduce((a, b) => a + b, 0);
   return h("div", { class: "cards" }, problems.map(problem),
-    more ? h("p", { class: "hint" }, `${more} more objects look wrong.`) : null,
-    problems.length ? null : h("p", {}, moodly("ok", "Nothing is known to be wrong.")),
-    total ? h("p", { class: "muted" }, "Pods: ", counts(pods)) : hidden.length ? null : firstSteps(),
-    hidden.length ? h("p", { class: "hint" }, `You do not see everything: ${hidden[0]}`) : null);
+    more ? h("p", { class: "hint" }, t`${more} more objects look wrong.`) : null,
+    problems.length ? null : h("p", {}, moodly("ok", t`Nothing is known to be wrong.`)),
+    total ? h("p", { class: "muted" }, t`Pods: ${counts(pods)}`) : hidden.length ? null : firstSteps(),
+    hidden.length ? h("p", { class: "hint" }, t`You do not see everything: ${hidden[0]}`) : null);
 }
 
 function counts(pods) {
@@ -89,27 +90,27 @@ function counts(pods) {
 function problem({ resource, kind, namespace = "", name, ...answer }) {
   const k = findKind(resource), title = `${kind} ${name}`;
   return h("article", { class: "card why", "aria-label": title },
-    h("header", {}, moodly("bad", k ? h("a", { href: address(k, namespace, name) }, title) : title), namespace ? h("span", { class: "muted" }, `in ${namespace}`) : null),
+    h("header", {}, moodly("bad", k ? h("a", { href: address(k, namespace, name) }, title) : title), namespace ? h("span", { class: "muted" }, t`in ${namespace}`) : null),
     said(answer, namespace));
 }
 
 function firstSteps() {
-  const nodes = core("nodes"), step = (title, ...text) => h("li", {}, h("strong", {}, title), " ", ...text);
-  return h("section", { class: "card", "aria-label": "First steps" }, h("h4", {}, "First steps"), h("ol", {},
-    step("Run something.", h("a", { href: "#/create?example=web" }, "Create a Deployment"), ", or paste or drop files with YAML there."),
-    step("Bring images", " of machines without a registry on the ", nodes ? h("a", { href: address(nodes) }, "page of the node") : "page of the node", "."),
-    step("Look around.", "Every object says why it is as it is; / filters, : opens any kind, ? shows all keys and searches the documents.")));
+  const nodes = core("nodes"), step = (title, text) => h("li", {}, h("strong", {}, title), " ", text);
+  return h("section", { class: "card", "aria-label": t`First steps` }, h("h4", {}, t`First steps`), h("ol", {},
+    step(t`Run something.`, t`${h("a", { href: "#/create?example=web" }, t`Create a Deployment`)}, or paste or drop files with YAML there.`),
+    step(t`Bring images.`, t`Without a registry, import archives on the ${nodes ? h("a", { href: address(nodes) }, t`page of the node`) : t`page of the node`}.`),
+    step(t`Look around.`, t`Every object says why it is as it is; / filters, : opens any kind, ? shows all keys and searches the documents.`)));
 }
 
 /** machines are the nodes, with what they use. */
 async function machines(nodes) {
   const kind = core("nodes");
   const drawn = await Promise.all(nodes.slice(0, MOST_NODES).map(async (node) => {
-    const [mood, words] = condition(node, "Ready")?.status !== "True" ? ["bad", "not ready"] : node.spec.unschedulable ? ["wait", "cordoned: it takes no new pods"] : ["ok", "ready"];
+    const [mood, words] = condition(node, "Ready")?.status !== "True" ? ["bad", t`not ready`] : node.spec.unschedulable ? ["wait", t`cordoned: it takes no new pods`] : ["ok", t`ready`];
     return h("section", { class: "machine", "aria-label": node.metadata.name }, h("p", {}, moodly(mood, h("a", { href: address(kind, "", node.metadata.name) }, node.metadata.name)), h("span", { class: "muted" }, ` ${words}`)),
     shows("nodes") ? await ofNode(node, true) : null);
   }));
-  return h("div", { class: "cards" }, drawn, nodes.length > MOST_NODES ? h("p", { class: "hint" }, h("a", { href: address(kind) }, `${nodes.length - MOST_NODES} more nodes`)) : null);
+  return h("div", { class: "cards" }, drawn, nodes.length > MOST_NODES ? h("p", { class: "hint" }, h("a", { href: address(kind) }, t`${nodes.length - MOST_NODES} more nodes`)) : null);
 }
 
 const LITTLE = 0.1; // of a disk
@@ -120,13 +121,13 @@ async function server() {
   const { disk, state } = about, failed = health.split("\n").filter((line) => /^\[[-!]\]/.test(line)), copy = state.lastSnapshot;
   const first = certificates.map((c) => ({ name: c.Name, left: millis(c.NotAfter) - now() })).sort((a, b) => a.left - b.left)[0];
   return facts([
-    ["Version", `${about.version}, Kubernetes ${about.kubernetes}`],
-    ["Started", ago(millis(about.started), " ago")],
-    ["Checks", failed.length ? h("ul", { class: "plainly" }, failed.map((line) => h("li", {}, moodly(line.startsWith("[-]") ? "bad" : "wait", line.slice(3))))) : moodly("ok", "all passed")],
-    ["Address", h("span", { class: "name" }, about.external || about.address)],
-    ["Disk", disk ? moodly(disk.free < disk.total * LITTLE ? "bad" : "ok", `${bytes(disk.free)} of ${bytes(disk.total)} free`) : ""],
-    ["Database", `${state.kind === "etcd" ? "etcd" : "one file"}${state.bytes ? `, ${bytes(state.bytes)}` : ""}`],
-    ["Snapshot", copy ? [h("span", { class: "name" }, copy.name), " ", ago(millis(copy.time), " ago")] : state.kind === "file" ? "none yet" : ""],
-    ["Certificates", first ? moodly(moodOfEnd(first.left), first.left < 0 ? `${first.name} has expired` : `the first one ends in ${duration(first.left)}: ${first.name}`) : ""],
+    [t`Version`, `${about.version}, Kubernetes ${about.kubernetes}`],
+    [t`Started`, ago(millis(about.started), true)],
+    [t`Checks`, failed.length ? h("ul", { class: "plainly" }, failed.map((line) => h("li", {}, moodly(line.startsWith("[-]") ? "bad" : "wait", line.slice(3))))) : moodly("ok", t`all passed`)],
+    [t`Address`, h("span", { class: "name" }, about.external || about.address)],
+    [t`Disk`, disk ? moodly(disk.free < disk.total * LITTLE ? "bad" : "ok", t`${bytes(disk.free)} of ${bytes(disk.total)} free`) : ""],
+    [t`Database`, [state.kind === "etcd" ? "etcd" : t`one file`, state.bytes && bytes(state.bytes)].filter(Boolean).join(", ")],
+    [t`Snapshot`, copy ? [h("span", { class: "name" }, copy.name), " ", ago(millis(copy.time), true)] : state.kind === "file" ? t`none yet` : ""],
+    [t`Certificates`, first ? moodly(moodOfEnd(first.left), first.left < 0 ? t`${first.name} has expired` : t`the first one ends in ${duration(first.left)}: ${first.name}`) : ""],
   ]);
 }

@@ -32,16 +32,16 @@ function direction(title, rules, namespace, peers, words) {
   const open = rules?.some((r) => !r[peers]?.length && !r.ports?.length);
   const said = !rules ? words.free : open ? words.open : !rules.length ? words.shut : null;
   return h("div", { class: "card" }, h("h4", {}, title), said ? h("p", {}, said) : [
-    h("ul", { class: "plainly" }, rules.map((r) => h("li", {}, words.way, " ", r[peers]?.length ? join(r[peers].map((p) => peer(p, namespace)), t` or `) : t`anywhere`, ", ", r.ports?.length ? join(r.ports.map(port), t` or `) : t`any port`))),
+    h("ul", { class: "plainly" }, rules.map((r) => h("li", {}, words.way(r[peers]?.length ? join(r[peers].map((p) => peer(p, namespace)), t` or `) : t`anywhere`, r.ports?.length ? join(r.ports.map(port), t` or `) : t`any port`)))),
     h("p", { class: "muted" }, words.rest)]);
 }
 
 function allows({ metadata: { namespace }, spec }) {
   const types = spec.policyTypes ?? ["Ingress", ...(spec.egress ? ["Egress"] : [])], rules = (type, list) => (types.includes(type) ? list ?? [] : null);
   return h("div", { class: "cards" },
-    direction("Ingress", rules("Ingress", spec.ingress), namespace, "from", { way: t`from`, free: t`This policy does not limit what reaches these pods.`, open: t`Everything may reach these pods.`,
+    direction("Ingress", rules("Ingress", spec.ingress), namespace, "from", { way: (from, ports) => t`from ${from}, ${ports}`, free: t`This policy does not limit what reaches these pods.`, open: t`Everything may reach these pods.`,
       shut: t`Everything to these pods is closed.`, rest: t`Everything else to these pods is closed.` }),
-    direction("Egress", rules("Egress", spec.egress), namespace, "to", { way: t`to`, free: t`This policy does not limit what these pods reach.`, open: t`These pods may reach everything.`,
+    direction("Egress", rules("Egress", spec.egress), namespace, "to", { way: (to, ports) => t`to ${to}, ${ports}`, free: t`This policy does not limit what these pods reach.`, open: t`These pods may reach everything.`,
       shut: t`Everything from these pods is closed.`, rest: t`Everything else from these pods is closed.` }));
 }
 

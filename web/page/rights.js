@@ -4,7 +4,7 @@ import { apiPath, core, getJSON, h, inGroup, may, readJSON } from "./core.js";
 import { link, table } from "./sections.js";
 import { t } from "./text.js";
 
-export const roleRules = ({ rules: list }) => table(["What", "Groups", "Verbs", "Only"], (list ?? []).map((r) => [(r.resources ?? r.nonResourceURLs ?? []).join(", "),
+export const roleRules = ({ rules: list }) => table([t`What`, t`Groups`, t`Verbs`, t`Only`], (list ?? []).map((r) => [(r.resources ?? r.nonResourceURLs ?? []).join(", "),
   (r.apiGroups ?? []).map((g) => g || "core").join(", "), (r.verbs ?? []).join(", "), (r.resourceNames ?? []).join(", ")]));
 
 const PAGE = "page.monopod.io"; // a user who stands for the members of a group, and has no rights of its own

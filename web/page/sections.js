@@ -1,6 +1,7 @@
 // The sections of an object's page: each is drawn again only when what it shows changed.
 
 import { address, addressOf, ago, compare, grace, h, isMoody, moodOf, moodly } from "./core.js";
+import { t } from "./text.js";
 
 export class Sections {
   #body;
@@ -76,8 +77,8 @@ export const facts = (list) => h("dl", { class: "facts" }, list.filter(([, v]) =
 export const link = (kind, namespace, name, text = name) => (kind && name ? h("a", { class: "name", href: address(kind, namespace, name) }, text) : h("span", { class: "name" }, text ?? ""));
 
 /** table has a row for each list of cells; the first cell names the row. Without rows it is null. */
-export const table = (heads, rows) => (rows.length ? h("table", { class: "rows static" }, h("thead", {}, h("tr", {}, heads.map((t) => h("th", { scope: "col" }, t)))),
-  h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((c, i) => (i ? h("td", { class: "long", "data-label": heads[i].toLowerCase() }, c) : h("th", { scope: "row" }, c))))))) : null);
+export const table = (heads, rows) => (rows.length ? h("table", { class: "rows static" }, h("thead", {}, h("tr", {}, heads.map((title) => h("th", { scope: "col" }, title)))),
+  h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((c, i) => (i ? h("td", { class: "long", "data-label": heads[i] }, c) : h("th", { scope: "row" }, c))))))) : null);
 
 /**
  * The rows of a feed as a small table. only(row): which; newest: the newest first; skip:
@@ -88,7 +89,7 @@ export function miniTable(kind, feed, { only, newest, skip = [], wide, more, mos
   const rows = feed.items.filter(only ?? (() => true));
   if (feed.state !== "live" || !rows.length) return null;
   const columns = feed.columns.map((c, i) => ({ ...c, i })).filter((c) => (wide || !c.priority) && !skip.includes(c.name));
-  const since = (row) => Math.max(...row.since.filter((t) => t !== undefined), 0);
+  const since = (row) => Math.max(...row.since.filter((ms) => ms !== undefined), 0);
   rows.sort((a, b) => (newest ? compare(since(b), since(a)) || compare(Number(b.obj.metadata.resourceVersion), Number(a.obj.metadata.resourceVersion)) : 0) || compare(a.obj.metadata.name, b.obj.metadata.name));
   const cell = (c, row) => {
     const { namespace, name, deletionTimestamp } = row.obj.metadata, value = String(row.cells[c.i] ?? "");
@@ -102,5 +103,5 @@ export function miniTable(kind, feed, { only, newest, skip = [], wide, more, mos
   return h("div", {}, h("table", { class: "rows static" },
     h("thead", {}, h("tr", {}, columns.map((c) => h("th", { scope: "col" }, c.name)))),
     h("tbody", {}, rows.slice(0, most).map((row) => h("tr", {}, columns.map((c) => cell(c, row)))))),
-  rows.length > most ? h("p", { class: "hint" }, `${rows.length - most} more. `, more ? h("a", { href: address(kind, "", "", "", more) }, "Show all") : "") : null);
+  rows.length > most ? h("p", { class: "hint" }, t`${rows.length - most} more.`, " ", more ? h("a", { href: address(kind, "", "", "", more) }, t`Show all`) : "") : null);
 }

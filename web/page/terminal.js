@@ -58,6 +58,7 @@ export class Part {
   #socket = null;
   #screen = null;
   #turn = 0; // of open: a later one replaces those before it
+  #over = false; // the note says how the program has ended
 
   constructor(body, kind, obj, query) {
     this.#obj = obj;
@@ -69,16 +70,16 @@ export class Part {
       return;
     }
     const names = (obj.status?.containerStatuses ?? []).concat(obj.status?.initContainerStatuses ?? [], obj.status?.ephemeralContainerStatuses ?? []).filter((s) => s.state?.running).map((s) => s.name);
-    this.#container = h("select", { "aria-label": "Container" }, names.map((n) => h("option", { value: n, selected: n === query.get("c") }, n)));
+    this.#container = h("select", { "aria-label": t`Container` }, names.map((n) => h("option", { value: n, selected: n === query.get("c") }, n)));
     const { namespace } = obj.metadata;
     const debugs = may("patch", this.#pods, { namespace, subresource: "ephemeralcontainers" }) && may("create", this.#pods, { namespace, subresource: "attach" });
-    const image = h("input", { "aria-label": "Image of the debug container", placeholder: "image, busybox for instance", autocomplete: "off", spellcheck: "false" });
-    this.#command = h("input", { "aria-label": "Command", placeholder: "command; empty: a shell", autocomplete: "off", autocapitalize: "none", spellcheck: "false" });
+    const image = h("input", { "aria-label": t`Image of the debug container`, placeholder: t`image, busybox for instance`, autocomplete: "off", spellcheck: "false" });
+    this.#command = h("input", { "aria-label": t`Command`, placeholder: t`command; empty: a shell`, autocomplete: "off", autocapitalize: "none", spellcheck: "false" });
     body.replaceChildren(h("div", { class: "tools" }, this.#container, this.#command,
-      h("button", { type: "button", class: "quiet", onclick: () => this.#open("exec", this.#container.value) }, "Connect"),
-      debugs ? [h("span", { class: "grow" }, image), h("button", { type: "button", class: "quiet", onclick: () => this.#debug(image.value.trim()) }, "Debug container")] : null), this.#note, this.#box);
+      h("button", { type: "button", class: "quiet", onclick: () => this.#open("exec", this.#container.value) }, t`Connect`),
+      debugs ? [h("span", { class: "grow" }, image), h("button", { type: "button", class: "quiet", onclick: () => this.#debug(image.value.trim()) }, t`Debug container`)] : null), this.#note, this.#box);
     if (names.length) this.#open("exec", this.#container.value);
-    else write(this.#note, "No container runs.");
+    else write(this.#note, t`No container runs.`);
   }
 
   close() {
@@ -94,7 +95,7 @@ export class Part {
     const words = how === "exec" ? this.#words() : [], { namespace, name } = this.#obj.metadata;
     const query = new URLSearchParams({ container, stdin: "true", stdout: "true", tty: "true" });
     for (const word of words) query.append("command", word);
-    return this.#connect(`${apiPath(this.#pods, namespace, name, how)}?${query}`, container, words === SHELL || !words.length ? "" : ` (${words.join(" ")})`);
+    return this.#connect(`${apiPath(this.#pods, namespace, name, how)}?${query}`, words === SHELL || !words.length ? container : `${container} (${words.join(" ")})`);
   }
 
   #node() {
@@ -103,8 +104,9 @@ export class Part {
   }
 
   /** connect shows the terminal at a path of the API. */
-  async #connect(path, to, how = "") {
+  async #connect(path, to) {
     const turn = ++this.#turn;
+    this.#over = false;
     this.#socket?.close();
     this.#screen?.terminal.dispose();
     const screen = await newTerminal(this.#box);
@@ -118,9 +120,9 @@ export class Part {
     ws.binaryType = "arraybuffer";
     const put = (channel, text) => ws.readyState === WebSocket.OPEN && ws.send(new Uint8Array([channel, ...new TextEncoder().encode(text)]));
     const size = () => put(RESIZE, JSON.stringify({ Width: terminal.cols, Height: terminal.rows }));
-    write(this.#note, `Connecting to ${to}…`);
+    write(this.#note, t`Connecting to ${to}…`);
     ws.onopen = () => {
-      write(this.#note, `Connected to ${to}${how}. Ctrl-Shift-C copies the selection; Shift-Tab leaves the terminal.`);
+      write(this.#note, t`Connected to ${to}. Ctrl-Shift-C copies the selection; Shift-Tab leaves the terminal.`);
       size();
       terminal.focus();
     };
@@ -130,7 +132,7 @@ export class Part {
       if (channel === STDOUT || channel === STDERR) terminal.write(bytes.subarray(1));
       if (channel === ERROR) this.#ended(new TextDecoder().decode(bytes.subarray(1)));
     };
-    ws.onclose = () => ws === this.#socket && !/ended/.test(this.#note.textContent) && write(this.#note, this.#container ? "The connection has ended. The container may have no shell: try a debug container." : t`The connection has ended.`);
+    ws.onclose = () => ws === this.#socket && !this.#over && write(this.#note, this.#container ? t`The connection has ended. The container may have no shell: try a debug container.` : t`The connection has ended.`);
     terminal.onData((text) => put(STDIN, text));
     terminal.onResize(size);
     terminal.attachCustomKeyEventHandler((ev) => {
@@ -149,32 +151,34 @@ export class Part {
 
   #ended(text) {
     let status = {};
+    this.#over = true;
     try {
       status = JSON.parse(text);
     } catch {
       status = { message: text };
     }
     if (this.#command && /executable file not found|no such file or directory/.test(status.message ?? "")) {
-      const what = this.#command.value.trim() ? `There is no program "${this.#words()[0]}" in the container.` : "The image has no shell.";
-      write(this.#note, `The shell has ended: ${what} Connect with a command that the image has, or start a debug container from an image that has a shell.`);
+      write(this.#note, this.#command.value.trim()
+        ? t`The shell has ended: There is no program "${this.#words()[0]}" in the container. Connect with a command that the image has, or start a debug container from an image that has a shell.`
+        : t`The shell has ended: The image has no shell. Connect with a command that the image has, or start a debug container from an image that has a shell.`);
       return;
     }
-    write(this.#note, status.status === "Success" ? "The shell has ended." : `The shell has ended: ${status.message ?? "unknown reason"}`);
+    write(this.#note, status.status === "Success" ? t`The shell has ended.` : t`The shell has ended: ${status.message ?? t`unknown reason`}`);
   }
 
   /** debug adds an ephemeral container and attaches to it once it runs. */
   async #debug(image) {
-    if (!image) return write(this.#note, "Name the image of the debug container.");
+    if (!image) return write(this.#note, t`Name the image of the debug container.`);
     const { namespace, name } = this.#obj.metadata, path = apiPath(this.#pods, namespace, name);
     const container = `debug-${Math.random().toString(36).slice(2, 7)}`;
     try {
-      write(this.#note, `Starting ${container}…`);
+      write(this.#note, t`Starting ${container}…`);
       const ephemeralContainers = [{ name: container, image, stdin: true, tty: true, targetContainerName: this.#container.value || undefined }];
       await patch(`${path}/ephemeralcontainers`, { spec: { ephemeralContainers } }, "application/strategic-merge-patch+json");
       while (!this.#ends.signal.aborted) {
         const s = (await getJSON(path)).status?.ephemeralContainerStatuses?.find((x) => x.name === container);
         if (s?.state?.running) return this.#open("attach", container);
-        if (s?.state?.terminated) throw new Error(`${container} has ended: ${s.state.terminated.reason ?? ""}`);
+        if (s?.state?.terminated) throw new Error(t`${container} has ended: ${s.state.terminated.reason ?? ""}`);
         if (s?.state?.waiting?.message) write(this.#note, `${container}: ${s.state.waiting.reason} ${s.state.waiting.message}`);
         await pause(500, this.#ends.signal);
       }

@@ -5,7 +5,12 @@
 
 const LANGUAGES = ["de", "fr", "ja", "zh"];
 
-const language = navigator.languages.map((tag) => tag.split("-")[0].toLowerCase()).find((l) => l === "en" || LANGUAGES.includes(l)) ?? "en";
+const base = (tag) => tag.split("-")[0].toLowerCase();
+
+/** The first language of the browser that the page has, as de-CH; English if it has none. */
+export const locale = navigator.languages.find((tag) => base(tag) === "en" || LANGUAGES.includes(base(tag))) ?? "en";
+
+const language = base(locale);
 
 // Modules that use t wait for the table, so that it may be used in their constants.
 const table = language === "en" ? {} : await import(`./text.${language}.js`).then((m) => m.default, () => ({}));

@@ -56,14 +56,14 @@ export async function ofNode(node, brief = false) {
   const fs = summary?.node?.fs, image = fs && summary.node.runtime?.imageFs, { received, sent } = (sees && (await history(name)).at(-1)) || {};
   record(uid, { cpu: quantity(usage.cpu), memory: usage.memory ? quantity(usage.memory) : summary?.node?.memory?.workingSetBytes, disk: fs?.usedBytes, received, sent });
   return h("div", {}, graphs(uid, {
-    cpu: { title: "CPU", unit: "cpu", limit: quantity(allocatable.cpu) }, memory: { title: "Memory", unit: "memory", limit: quantity(allocatable.memory) },
-    disk: { title: "Disk", unit: "storage", limit: fs?.capacityBytes },
-    received: { title: "Received", unit: "storage", suffix: "/s" }, sent: { title: "Sent", unit: "storage", suffix: "/s" },
-  }), fs && !brief ? facts([["Disk", `${bytes(fs.usedBytes)} of ${bytes(fs.capacityBytes)} used, ${bytes(fs.availableBytes)} free`], ["Images' disk", image ? `${bytes(image.usedBytes)} used` : ""]]) : null);
+    cpu: { title: t`CPU`, unit: "cpu", limit: quantity(allocatable.cpu) }, memory: { title: t`Memory`, unit: "memory", limit: quantity(allocatable.memory) },
+    disk: { title: t`Disk`, unit: "storage", limit: fs?.capacityBytes },
+    received: { title: t`Received`, unit: "storage", suffix: "/s" }, sent: { title: t`Sent`, unit: "storage", suffix: "/s" },
+  }), fs && !brief ? facts([[t`Disk`, t`${bytes(fs.usedBytes)} of ${bytes(fs.capacityBytes)} used, ${bytes(fs.availableBytes)} free`], [t`Images' disk`, image ? t`${bytes(image.usedBytes)} used` : ""]]) : null);
 }
 
 const total = (pods, name) => pods.reduce((sum, m) => sum + m.containers.reduce((s, c) => s + (quantity(c.usage?.[name]) || 0), 0), 0);
-const both = (limit) => ({ cpu: { title: "CPU", unit: "cpu", limit: limit("cpu") }, memory: { title: "Memory", unit: "memory", limit: limit("memory") } });
+const both = (limit) => ({ cpu: { title: t`CPU`, unit: "cpu", limit: limit("cpu") }, memory: { title: t`Memory`, unit: "memory", limit: limit("memory") } });
 
 /** ofPod is what a pod uses. */
 export async function ofPod(pod) {
@@ -126,8 +126,11 @@ export async function amounts(kind, namespace, rows) {
 const spell = (resource, n) => (resource === "cpu" ? `${Math.round(n * 1000)}m` : bytes(n));
 
 function ofContainers(pod) {
-  return (resource) => ["requests", "limits"].map((what) => [what, pod.spec.containers.reduce((sum, c) => sum + (quantity(c.resources?.[what]?.[resource]) || 0), 0)])
-    .map(([what, n]) => `${what} ${n ? spell(resource, n) : "nothing"}`).join(", ");
+  const sum = (what, resource) => pod.spec.containers.reduce((n, c) => n + (quantity(c.resources?.[what]?.[resource]) || 0), 0);
+  return (resource) => {
+    const requests = sum("requests", resource), limits = sum("limits", resource);
+    return [requests ? t`requests ${spell(resource, requests)}` : t`requests nothing`, limits ? t`limits ${spell(resource, limits)}` : t`limits nothing`].join(", ");
+  };
 }
 
-const ofAllocatable = (node) => (resource) => `of ${spell(resource, quantity(node.status?.allocatable?.[resource]))} for pods`;
+const ofAllocatable = (node) => (resource) => t`of ${spell(resource, quantity(node.status?.allocatable?.[resource]))} for pods`;

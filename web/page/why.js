@@ -1,6 +1,7 @@
 // Why an object is as it is: the server's answer, the same as that of `monopod why`.
 
 import { address, findKind, getJSON, h } from "./core.js";
+import { t } from "./text.js";
 
 const PAUSE = 1000; // milliseconds between two questions
 
@@ -11,7 +12,7 @@ const PAUSE = 1000; // milliseconds between two questions
 export function why(sections, kind, told) {
   let box = null, timer = 0;
   if (!kind.verbs.includes("watch")) return () => {}; // no object that is stored
-  sections.add("Why", (obj) => {
+  sections.add(t`Why`, (obj) => {
     box = h("div", { class: "why" });
     const ask = () => answer(box, kind, obj.metadata, told);
     ask();
@@ -29,8 +30,8 @@ export function why(sections, kind, told) {
 /** said is an answer as elements: a sentence, what to do, and the evidence, open where something is wrong if opens is set. */
 export const said = (a, namespace, opens) => [
   h("p", { class: "sentence" }, a.sentence),
-  a.do ? h("p", { class: "todo" }, h("strong", {}, "What to do: "), commands(a.do, namespace)) : null,
-  a.evidence.length ? h("details", { open: opens && a.do !== undefined }, h("summary", {}, "Evidence"), h("ul", {}, a.evidence.map((line) => h("li", {}, line)))) : null,
+  a.do ? h("p", { class: "todo" }, h("strong", {}, t`What to do:`), " ", commands(a.do, namespace)) : null,
+  a.evidence.length ? h("details", { open: opens && a.do !== undefined }, h("summary", {}, t`Evidence`), h("ul", {}, a.evidence.map((line) => h("li", {}, line)))) : null,
 ].filter(Boolean);
 
 function answer(box, kind, { namespace = "", name }, told) {
@@ -43,7 +44,7 @@ function answer(box, kind, { namespace = "", name }, told) {
     told(a.do !== undefined);
   }).catch((err) => {
     box.dataset.answer = "";
-    box.replaceChildren(h("p", { class: "sentence" }, err.code === 404 ? "It is gone." : err.message));
+    box.replaceChildren(h("p", { class: "sentence" }, err.code === 404 ? t`It is gone.` : err.message));
   });
 }
 
@@ -55,7 +56,7 @@ function commands(text, namespace) {
   let at = 0;
   for (const { 0: command, index } of text.matchAll(COMMAND)) {
     const code = h("code", {}, command.split(" ").flatMap((word, i) => [i ? " " : "", h("span", { class: "word" }, word)])), href = here(command.split(" "), namespace);
-    parts.push(text.slice(at, index), href && href !== location.hash.split("?")[0] ? h("a", { href, title: "Opens the part of the page that does this" }, code) : code);
+    parts.push(text.slice(at, index), href && href !== location.hash.split("?")[0] ? h("a", { href, title: t`Opens the part of the page that does this` }, code) : code);
     at = index + command.length;
   }
   return [...parts, text.slice(at)];

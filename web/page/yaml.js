@@ -48,13 +48,13 @@ function plain({ status: _, ...obj }) {
 /** Without the fields' managers, which nobody reads. */
 const readable = (text) => text.replace(/^ {2}managedFields:\n(?: {2}- .*\n| {4}.*\n)*/m, "");
 
-const EXAMPLE = "For example:\n\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: hello}\nspec:\n  replicas: 1\n  selector: {matchLabels: {app: hello}}\n  template:\n    metadata: {labels: {app: hello}}\n    spec:\n      containers:\n        - {name: web, image: \"nginx:1\"}";
+const EXAMPLE = t`For example:` + "\n\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: hello}\nspec:\n  replicas: 1\n  selector: {matchLabels: {app: hello}}\n  template:\n    metadata: {labels: {app: hello}}\n    spec:\n      containers:\n        - {name: web, image: \"nginx:1\"}";
 
 /** The fields that other managers own, one by one: of an error of the server. */
 function refused(err) {
   const causes = err.status?.details?.causes ?? [];
   if (err.code !== 409 || !causes.some((c) => c.reason === "FieldManagerConflict")) return null;
-  return h("ul", { class: "conflicts plainly" }, causes.map((c) => h("li", {}, h("code", {}, c.field), ` belongs to ${/^conflict with (".+?")/.exec(c.message)?.[1] ?? c.message}`)));
+  return h("ul", { class: "conflicts plainly" }, causes.map((c) => h("li", {}, t`${h("code", {}, c.field)} belongs to ${/^conflict with (".+?")/.exec(c.message)?.[1] ?? c.message}`)));
 }
 
 /** Whether the fields in conflict were only set, and no manager applies them. The server names the version of those. */
@@ -63,7 +63,7 @@ const onlySet = (err) => err.code === 409 && err.status?.details?.causes?.length
 const LONGEST = 60; // characters of a value
 
 function brief(value) {
-  const text = value === undefined ? "nothing" : JSON.stringify(value);
+  const text = value === undefined ? t`nothing` : JSON.stringify(value);
   return text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text;
 }
 
@@ -71,8 +71,11 @@ function brief(value) {
 const lineButton = (area, line) => h("button", { type: "button", class: "quiet", onclick: () => area.goto(line) }, t`Line ${line + 1}`);
 
 /** A conflict in words. */
-const told = ({ edit, by, now, applied }) => h("li", {}, h("code", {}, spell(edit.path)),
-  applied ? ` belongs to "${by}", which applies it and may set it again` : ` has changed since you opened it${by ? `, by "${by}"` : ""}: it was ${brief(edit.was)}, and is ${brief(now)} now`);
+function told({ edit, by, now, applied }) {
+  const path = h("code", {}, spell(edit.path)), was = brief(edit.was), is = brief(now);
+  return h("li", {}, applied ? t`${path} belongs to "${by}", which applies it and may set it again`
+    : by ? t`${path} has changed since you opened it, by "${by}": it was ${was}, and is ${is} now` : t`${path} has changed since you opened it: it was ${was}, and is ${is} now`);
+}
 
 export class Part {
   #body;
@@ -95,15 +98,15 @@ export class Part {
     this.#path = (query) => apiPath(kind, namespace, name, "", query);
     this.#may = ["patch", "update"].every((verb) => may(verb, kind, { namespace, name }));
     const by = maker(obj);
-    if (by) this.#hint = h("p", { class: "hint" }, h("a", { href: address(by.kind, namespace, by.name, "yaml") }, `${by.kind.kind} ${by.name}`), ` makes this ${kind.kind}. To change it for good, change that.`);
+    if (by) this.#hint = h("p", { class: "hint" }, t`${h("a", { href: address(by.kind, namespace, by.name, "yaml") }, `${by.kind.kind} ${by.name}`)} makes this ${kind.kind}. To change it for good, change that.`);
     if (kind.name !== "secrets") this.#load();
-    else body.replaceChildren(h("button", { type: "button", class: "quiet", onclick: () => this.#load() }, "Show it with its values"));
+    else body.replaceChildren(h("button", { type: "button", class: "quiet", onclick: () => this.#load() }, t`Show it with its values`));
   }
 
   close() {}
 
   update(obj) {
-    if (this.#version && obj.metadata.resourceVersion !== this.#version) write(this.#stale, `It has changed since it was read here.${this.#may ? " What you do not edit stays as it is now." : ""}`);
+    if (this.#version && obj.metadata.resourceVersion !== this.#version) write(this.#stale, this.#may ? t`It has changed since it was read here. What you do not edit stays as it is now.` : t`It has changed since it was read here.`);
   }
 
   async #load(full = false) {
@@ -127,14 +130,14 @@ export class Part {
 
   #show(text, full) {
     const edits = this.#may && !full;
-    this.#area = new Editor(text, `YAML of ${this.#name}`, { readonly: !edits });
+    this.#area = new Editor(text, t`YAML of ${this.#name}`, { readonly: !edits });
     this.#out.replaceChildren();
     write(this.#stale, "");
     this.#area.addEventListener("input", () => this.#out.replaceChildren());
     const button = (label, act, main) => h("button", { type: "button", class: main ? "main" : "quiet", onclick: act }, label);
     this.#body.replaceChildren(h("div", { class: "tools" },
-      edits ? button("Review changes", () => this.#review(), true) : null, button("Read again", () => this.#load(full)),
-      h("label", { class: "check" }, h("input", { type: "checkbox", checked: full, onchange: (ev) => this.#load(ev.target.checked) }), " With status"), this.#stale), edits ? this.#hint : "", this.#out, this.#area);
+      edits ? button(t`Review changes`, () => this.#review(), true) : null, button(t`Read again`, () => this.#load(full)),
+      h("label", { class: "check" }, h("input", { type: "checkbox", checked: full, onchange: (ev) => this.#load(ev.target.checked) }), " ", t`With status`), this.#stale), edits ? this.#hint : "", this.#out, this.#area);
   }
 
   /** live is the object as the server has it now, with the owners of all fields. */
@@ -204,17 +207,17 @@ export class Part {
 
   #ask(list, found) {
     const words = found.map((c) => c.textContent);
-    this.#out.replaceChildren(h("div", { class: "warning" }, h("p", {}, "Somebody else has set these fields:"), h("ul", { class: "conflicts plainly" }, found),
-      h("div", {}, h("button", { type: "button", class: "danger", onclick: () => this.#review(list, words) }, "Take over these fields"))));
+    this.#out.replaceChildren(h("div", { class: "warning" }, h("p", {}, t`Somebody else has set these fields:`), h("ul", { class: "conflicts plainly" }, found),
+      h("div", {}, h("button", { type: "button", class: "danger", onclick: () => this.#review(list, words) }, t`Take over these fields`))));
   }
 
   /** review shows what would change, with a button that does it. */
   #review(list = null, accepted = []) {
-    this.#out.replaceChildren(h("p", { class: "hint" }, "Asking the server…"));
+    this.#out.replaceChildren(h("p", { class: "hint" }, t`Asking the server…`));
     return this.#run(list, true, accepted, (known, before, after) => {
       const shown = changes(before, after);
-      this.#out.replaceChildren(shown ?? h("p", { class: "hint" }, "The server would change nothing."),
-        shown ? h("div", { class: "tools" }, h("button", { type: "button", class: accepted.length ? "danger" : "main", "data-action": "apply", onclick: (ev) => this.#commit(ev.target, known, accepted) }, accepted.length ? "Apply and take over" : "Apply")) : "");
+      this.#out.replaceChildren(shown ?? h("p", { class: "hint" }, t`The server would change nothing.`),
+        shown ? h("div", { class: "tools" }, h("button", { type: "button", class: accepted.length ? "danger" : "main", "data-action": "apply", onclick: (ev) => this.#commit(ev.target, known, accepted) }, accepted.length ? t`Apply and take over` : t`Apply`)) : "");
       this.#out.querySelector("[data-action=apply]")?.focus();
     });
   }
@@ -223,8 +226,8 @@ export class Part {
     button.disabled = true;
     await this.#run(list, false, accepted, async () => {
       await this.#load();
-      this.#out.replaceChildren(h("p", { class: "hint" }, "Applied."));
-      say(`${this.#name} is applied`);
+      this.#out.replaceChildren(h("p", { class: "hint" }, t`Applied.`));
+      say(t`${this.#name} is applied`);
     });
   }
 }
@@ -276,7 +279,7 @@ async function filesOf(transfer) {
 
 export class Create {
   #namespace;
-  #area = new Editor("", "YAML or JSON of the objects", { placeholder: EXAMPLE });
+  #area = new Editor("", t`YAML or JSON of the objects`, { placeholder: EXAMPLE });
   #out = h("div", { class: "review", "aria-live": "polite" });
 
   constructor(main, namespace, query) {
@@ -284,9 +287,9 @@ export class Create {
     const file = h("input", { type: "file", accept: ".yaml,.yml,.json", multiple: true, onchange: (ev) => this.#files(ev.target.files) });
     const zone = h("div", { class: "drop" }, this.#area);
     dropsOn(zone, async (_, transfer) => this.#files(await filesOf(transfer)));
-    main.replaceChildren(h("h2", { tabindex: "-1" }, "Create"),
-      h("p", { class: "hint" }, "One or more documents, as for kubectl apply. Drop files or folders here. Objects without a namespace are created in ", h("strong", {}, this.#namespace), "."),
-      h("div", { class: "tools" }, h("button", { type: "button", class: "main", onclick: () => this.#run(true) }, "Check"), h("label", {}, h("span", {}, "Files"), file)), this.#out, zone);
+    main.replaceChildren(h("h2", { tabindex: "-1" }, t`Create`),
+      h("p", { class: "hint" }, t`One or more documents, as for kubectl apply. Drop files or folders here. Objects without a namespace are created in ${h("strong", {}, this.#namespace)}.`),
+      h("div", { class: "tools" }, h("button", { type: "button", class: "main", onclick: () => this.#run(true) }, t`Check`), h("label", {}, h("span", {}, t`Files`), file)), this.#out, zone);
     this.#area.addEventListener("input", () => this.#out.replaceChildren());
     if (query?.has("example")) this.#area.value = EXAMPLE.replace(/^.*\n\n/, "");
   }
@@ -297,7 +300,7 @@ export class Create {
     const texts = [];
     for (const file of list) {
       if (file.size > LARGEST) {
-        this.#out.replaceChildren(h("p", { class: "error" }, `${file.name} is larger than 3 MiB`));
+        this.#out.replaceChildren(h("p", { class: "error" }, t`${file.name} is larger than 3 MiB`));
         return;
       }
       texts.push(`${list.length > 1 ? `# ${file.name}\n` : ""}${(await file.text()).trim()}`);
@@ -322,20 +325,20 @@ export class Create {
     this.#area.mark(results.filter((r) => r.error).map((r) => ({ line: r.line, text: r.error.message })));
     this.#out.replaceChildren(h("ul", { class: "plainly" }, results.map((r) => h("li", { class: r.error ? "error" : null },
       r.link && !dry ? h("a", { href: r.link, class: "name" }, r.title) : h("span", { class: "name" }, r.title), ` ${r.error ? r.error.message : r.done}`, r.error ? [" ", lineButton(this.#area, r.line)] : null, r.error ? refused(r.error) : null))),
-    !docs.length ? h("p", { class: "hint" }, "There is no document.") : failed ? h("p", { class: "hint" }, `${failed} of ${docs.length} are refused.`) : dry
-      ? h("div", { class: "tools" }, h("button", { type: "button", class: "main", "data-action": "create", onclick: () => this.#run(false) }, docs.length === 1 ? "Create it" : `Create all ${docs.length}`)) : "");
+    !docs.length ? h("p", { class: "hint" }, t`There is no document.`) : failed ? h("p", { class: "hint" }, t`${failed} of ${docs.length} are refused.`) : dry
+      ? h("div", { class: "tools" }, h("button", { type: "button", class: "main", "data-action": "create", onclick: () => this.#run(false) }, docs.length === 1 ? t`Create it` : t`Create all ${docs.length}`)) : "");
     this.#out.querySelector("[data-action=create]")?.focus();
   }
 
   async #one(doc, dry, coming) {
-    const { it, text } = doc, title = `${it.kind || "document"} ${it.name || ""}`;
+    const { it, text } = doc, title = `${it.kind || t`document`} ${it.name || ""}`;
     try {
       if (it.error) throw it.error;
       const would = `${it.apiVersion.split("/")[0]}/${it.kind}`, defined = coming.kinds.has(would);
       const kind = kindFor(it.apiVersion, it.kind) ?? (defined && !dry ? await this.#await(it) : null);
-      if (!kind && defined) return { doc, title, done: "can be checked when its kind has been created" };
-      if (!kind) throw new Error(`The server has no kind ${it.kind || "?"} in ${it.apiVersion || "?"}.`);
-      if (!it.name && !it.generates) throw new Error("metadata.name is missing.");
+      if (!kind && defined) return { doc, title, done: t`can be checked when its kind has been created` };
+      if (!kind) throw new Error(t`The server has no kind ${it.kind || "?"} in ${it.apiVersion || "?"}.`);
+      if (!it.name && !it.generates) throw new Error(t`metadata.name is missing.`);
       const query = { fieldManager: MANAGER, ...(dry ? { dryRun: "All" } : {}) };
       let namespace = kind.namespaced ? it.namespace || this.#namespace : "", body = text;
       if (dry && coming.namespaces.has(namespace) && it.namespace) { // it is not there yet: checked in another one
@@ -346,8 +349,8 @@ export class Create {
         ? await send("POST", apiPath(kind, namespace, "", "", query), { body, type: YAML })
         : await apply(apiPath(kind, namespace, it.name, "", query), body);
       const { metadata } = await response.json(), made = response.status === 201;
-      const warning = response.headers.get("Warning");
-      return { doc, title, link: address(kind, metadata.namespace, metadata.name), done: `${dry ? `would be ${made ? "created" : "changed"}` : made ? "created" : "changed"}${warning ? ` (${warning.replace(/^299 - "|"$/g, "")})` : ""}` };
+      const warning = response.headers.get("Warning"), done = dry ? made ? t`would be created` : t`would be changed` : made ? t`created` : t`changed`;
+      return { doc, title, link: address(kind, metadata.namespace, metadata.name), done: `${done}${warning ? ` (${warning.replace(/^299 - "|"$/g, "")})` : ""}` };
     } catch (error) {
       return { doc, title, error };
     }
