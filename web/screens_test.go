@@ -71,7 +71,7 @@ func common() []look {
 		{name: "map", hash: "#/deployments.apps/default/web/map", ready: onMap("NetworkPolicy web") + ` && ` + onMap("Pod web-")},
 		{name: "map of a namespace", hash: "#/namespaces/-/default/map", ready: onMap("Deployment owned"), open: func(p page) {
 			p.visit("#/namespaces/-/default/map")
-			p.sees(onMap("Deployment owned")) // not the map before
+			p.sees("%s", onMap("Deployment owned")) // not the map before
 			p.value(`document.querySelector(".map + * + details").open = true`)
 		}},
 		{name: "policy", hash: "#/networkpolicies.networking.k8s.io/default/web", ready: text("[data-section=Allows]") + ` && document.querySelector("[data-section='Selected pods'] tbody tr")`},

@@ -1,6 +1,6 @@
 // What a user can do to an object, and the buttons for what the token may do.
 
-import { address, apiPath, compare, core, getJSON, h, inGroup, may, millis, patch, plural, say, send } from "./core.js";
+import { address, apiPath, builtIn, compare, core, getJSON, h, inGroup, may, millis, patch, plural, say, send } from "./core.js";
 import { dialog, named } from "./dialogs.js";
 import { t } from "./text.js";
 
@@ -9,6 +9,9 @@ const allowed = (verb, kind, obj, subresource = "") =>
   may(verb, kind, { namespace: obj.metadata.namespace ?? "", name: obj.metadata.name, subresource });
 const key = (kind) => `${kind.name}.${kind.group}`;
 const ROLLS = ["deployments.apps", "statefulsets.apps", "daemonsets.apps"];
+
+/** Namespaces that the server does not delete. */
+const LASTING = ["default", "kube-system", "kube-public"];
 
 /** The actions for an object as { name, label, danger?, act() }, in their order. */
 export function actions(kind, obj) {
@@ -39,7 +42,7 @@ export function actions(kind, obj) {
     add("approve", t`Approve`, ok, () => judge(kind, obj, "Approved"));
     add("deny", t`Deny`, ok, () => judge(kind, obj, "Denied"), true);
   }
-  add("delete", t`Delete`, allowed("delete", kind, obj), () => remove(kind, obj), true);
+  add("delete", t`Delete`, allowed("delete", kind, obj) && !(kind === core("namespaces") && LASTING.includes(obj.metadata.name)), () => remove(kind, obj), true);
   return all;
 }
 
@@ -109,20 +112,31 @@ const PROPAGATION = {
   Orphan: t`Keep what it owns`,
 };
 
+const OWNERS = ["deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "cronjobs", "replicationcontrollers"];
+
+/** What the user should know before an object of the kind is deleted. */
+async function warnings(kind) {
+  if (kind === core("namespaces")) return [t`Everything in it is deleted, too.`];
+  if (kind !== core("nodes")) return [];
+  const { items } = await getJSON(apiPath(kind, "", "", "", { limit: 2 }));
+  return [items.length < 2 ? t`This is the only node: all pods end.` : t`All pods on it end.`,
+    t`While Monopod runs on the machine, the node registers again. Drain takes it out of use; monopod leave, on the machine, removes one that has joined.`];
+}
+
 /** Opens the dialog that deletes exactly this object, not a later one of the same name. */
-export function remove(kind, obj) {
+export async function remove(kind, obj) {
   if (!allowed("delete", kind, obj)) return say(t`You are not allowed to delete ${kind.name}`);
   const { metadata } = obj, pod = kind === core("pods");
   const options = () => ({ apiVersion: "v1", kind: "DeleteOptions", preconditions: { uid: metadata.uid } });
   if (pod) return removePod(kind, obj, options);
   return dialog({
     title: t`Delete ${kind.kind}`, what: named(kind, metadata), submit: t`Delete`, danger: true, cancel: t`Keep it`,
-    body: [h("fieldset", {}, h("legend", {}, t`What happens to the objects that it owns?`),
+    body: [(await warnings(kind)).map((text) => h("p", { class: "warning" }, text)), !builtIn(kind) || OWNERS.includes(kind.name) ? h("fieldset", {}, h("legend", {}, t`What happens to the objects that it owns?`),
       Object.entries(PROPAGATION).map(([value, text], i) => h("div", { class: "choice" },
-        h("label", {}, h("input", { type: "radio", name: "owned", value, checked: i === 0 }), ` ${text}`)))),
+        h("label", {}, h("input", { type: "radio", name: "owned", value, checked: i === 0 }), ` ${text}`)))) : null,
     metadata.finalizers?.length ? h("p", { class: "hint" }, t`It stays until these finalizers are done: ${metadata.finalizers.join(", ")}`) : null],
     act: async (form) => {
-      await send("DELETE", at(kind, obj), { body: { ...options(), propagationPolicy: form.elements.owned.value } });
+      await send("DELETE", at(kind, obj), { body: { ...options(), propagationPolicy: form.elements.owned?.value ?? "Background" } });
       say(t`${metadata.name} is deleted`);
       return true;
     },

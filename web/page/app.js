@@ -2,7 +2,7 @@
 // kinds, and the keyboard. Parts that the first screen does not need are loaded when
 // they are opened.
 
-import { address, apiPath, core, discover, findKind, forget, getJSON, h, id, kinds, learn, load, may, now, plural, redeem, session, signIn, signOut, whoAmI, write } from "./core.js";
+import { address, apiPath, builtIn, core, discover, findKind, forget, getJSON, h, id, kinds, learn, load, may, now, plural, redeem, session, signIn, signOut, whoAmI, write } from "./core.js";
 import { List } from "./list.js";
 import { CONNECTING, home, links, pause } from "./live.js";
 import { t, translate } from "./text.js";
@@ -301,12 +301,11 @@ const GROUPS = {
 const TITLES = { Workloads: t`Workloads`, Network: t`Network`, Configuration: t`Configuration`, Storage: t`Storage`, Access: t`Access`, Cluster: t`Cluster`, Custom: t`Custom`, More: t`More` };
 
 const RBAC = "rbac.authorization.k8s.io";
-const OURS = /^$|^(apps|batch|autoscaling|policy)$|\.k8s\.io$/;
 
 /** home of a kind in the menu; a kind that two groups serve is shown in one. */
 function groupOf(kind) {
   const named = Object.keys(GROUPS).find((g) => GROUPS[g].split(" ").includes(kind.name));
-  if (!OURS.test(kind.group)) return "Custom";
+  if (!builtIn(kind)) return "Custom";
   if (kind.name === "events" && kind.group !== "") return "";
   return named ?? "More";
 }

@@ -272,6 +272,9 @@ export function maker({ metadata: { ownerReferences = [], labels = {} } }) {
   return kind ? { kind, name: ref.name } : null;
 }
 
+/** Whether the kind is Kubernetes' own. */
+export const builtIn = (kind) => /^$|^(apps|batch|autoscaling|policy)$|\.k8s\.io$/.test(kind.group);
+
 export const core = (name) => kinds.find((k) => k.name === name && k.group === "");
 export const inGroup = (group, name) => kinds.find((k) => k.name === name && k.group === group);
 
@@ -427,6 +430,8 @@ export function readable(resource, n) {
   return /memory|storage|hugepages|filesystem/.test(resource) ? bytes(n) : String(Math.round(n * 1000) / 1000);
 }
 
+/** A moment as date and time. */
+export const moment = (ms) => MOMENT.format(ms);
 const MOMENT = new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "medium" });
 
 /** How a <time> says the milliseconds since its moment. */

@@ -3,7 +3,7 @@
 // visible area are in the document, with gaps instead of the others.
 
 import { address, addressOf, ago, compare, findKind, getJSON, grace, h, isMoody, load, may, moodOf, moodOfCondition, moodOfReady, moodly, now, plural, quantity, tickAges, undoDuration, write } from "./core.js";
-import { Feed } from "./live.js";
+import { Feed, home } from "./live.js";
 import { t } from "./text.js";
 
 // More rows than this are not all in the document.
@@ -66,8 +66,9 @@ export class List {
     const head = h("tr", { role: "row" }), body = h("tbody", { role: "rowgroup" });
     const table = h("table", { class: "rows", role: "table", "aria-labelledby": "title", hidden: true }, h("thead", { role: "rowgroup" }, head), body);
     const empty = h("p", { class: "empty" }, t`Loading…`), chosen = h("div", { class: "bar chosen", role: "group", "aria-label": t`Selected rows` });
-    this.#parts = { title, head, body, table, empty, chosen };
-    main.replaceChildren(title, query.tools ?? "", chosen, table, empty);
+    const more = h("p", { class: "hint", "data-drawn": "" });
+    this.#parts = { title, head, body, table, empty, more, chosen };
+    main.replaceChildren(title, query.tools ?? "", chosen, table, empty, more);
     this.#open();
     for (const moved of ["scroll", "resize"]) {
       addEventListener(moved, () => this.#found.length > MOST_ROWS && requestAnimationFrame(() => this.#draw()), { passive: true, signal: this.#end.signal });
@@ -430,6 +431,18 @@ export class List {
       live: total > 0 ? t`Nothing matches the filter.` : namespace ? t`No ${name} in ${namespace}.` : t`No ${name}.`,
     };
     if (found === 0) write(this.#parts.empty, words[state]);
+    this.#suggest(state === "live" && found === 0 && complete);
+  }
+
+  /** suggest leads on from a list without rows. */
+  #suggest(nothing) {
+    const { words, namespace } = this.#query, { more } = this.#parts, kind = this.#kind, drawn = nothing ? `${namespace} ${words.join(" ")}` : "";
+    if (more.dataset.drawn === drawn) return;
+    more.dataset.drawn = drawn;
+    const links = [words.length ? h("a", { href: `#/search?${new URLSearchParams({ q: words.join(" ") })}` }, t`Search all kinds`) : null,
+      kind.namespaced && namespace ? h("a", { href: address(kind, "", "", "", { q: words.join(" ") }) }, t`Show all namespaces`) : null,
+      !words.length && kind.verbs.includes("create") && may("create", kind, { namespace: namespace || home.namespace }) ? h("a", { href: "#/create" }, t`Create`) : null].filter(Boolean);
+    more.replaceChildren(...(nothing ? links.flatMap((link, i) => (i ? [" · ", link] : [link])) : []));
   }
 }
 

@@ -2,7 +2,7 @@
 // YAML, revisions), each with an address of its own.
 
 import { actions, buttons } from "./actions.js";
-import { address, ago, apiPath, compare, core, getJSON, grace, h, inGroup, isAdmin, kindFor, kinds, load, maker, may, millis, moodOf, moodOfReady, moodly, plural, say, send, tickAges, write } from "./core.js";
+import { address, ago, apiPath, builtIn, compare, core, getJSON, grace, h, inGroup, isAdmin, kindFor, kinds, load, maker, may, millis, moment, moodOf, moodOfReady, moodly, plural, say, send, tickAges, write } from "./core.js";
 import { Feed } from "./live.js";
 import { Sections, facts, miniTable } from "./sections.js";
 import { t } from "./text.js";
@@ -225,7 +225,8 @@ export class ObjectPage {
   #details(obj, row) {
     const { metadata: m } = obj, kind = this.#kind;
     const printed = this.#feed.columns.map((c, i) => [c.name, row.cells[i]])
-      .filter(([name, v]) => kind !== core("nodes") && !/^(Name|Age|Status|Ready)$/.test(name) && v !== null && v !== "" && v !== "<none>");
+      .filter(([name, v]) => kind !== core("nodes") && !/^(Name|Age|Status|Ready)$/.test(name) && v !== null && v !== "" && v !== "<none>" && v !== "<unset>")
+      .filter(([name]) => !obj.spec?.template || !/^(Containers|Images)$/.test(name)); // those have a section
     const owners = (m.ownerReferences ?? []).map((ref) => {
       const k = kindFor(ref.apiVersion, ref.kind), text = `${ref.kind} ${ref.name}`;
       return k ? h("a", { href: address(k, m.namespace, ref.name) }, text) : text;
@@ -236,7 +237,7 @@ export class ObjectPage {
     return [
       ...printed.map(([name, v]) => [name, name === "Node" && node ? h("a", { href: address(node, "", v) }, v) : String(v)]),
       [t`Owner`, owners.length ? owners.flatMap((o, i) => (i ? [", ", o] : [o])) : ""],
-      [t`Created`, ago(millis(m.creationTimestamp), true)],
+      [t`Created`, [ago(millis(m.creationTimestamp), true), h("span", { class: "muted" }, `, ${moment(millis(m.creationTimestamp))}`)]],
       [t`Labels`, chips(m.labels, kind, m.namespace)],
       [t`Annotations`, chips(m.annotations)],
       [t`Finalizers`, (m.finalizers ?? []).join(", ")],
@@ -268,7 +269,7 @@ export class ObjectPage {
     if (OWNERS.includes(key(kind)) && labels) list(core("pods"), { labels }, { more: { ns: namespace, q: filterOf(labels) }, only: key(kind) === "services." || key(kind) === "deployments.apps" ? null : owned });
     if (key(kind) === "services.") list(inGroup("discovery.k8s.io", "endpointslices"), { labels: `kubernetes.io/service-name=${name}` });
     if (key(kind) === "nodes.") list(core("pods"), { fields: `spec.nodeName=${name}` }, { more: { q: `field:spec.nodeName=${name}` } });
-    if (kind.group && !/^(apps|batch|discovery\.k8s\.io)$/.test(kind.group)) s.add(t`Owned objects`, () => this.#search(), () => 0);
+    if (!builtIn(kind)) s.add(t`Owned objects`, () => this.#search(), () => 0);
   }
 
   /** search is a button that looks for owned objects in every kind, because the API has no list of them. */
