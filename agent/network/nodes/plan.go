@@ -144,7 +144,8 @@ func onLink(from, to facts) bool {
 // claims an address of the other one has none there.
 func via(from, to facts, is4 bool) netip.Addr {
 	for _, ip := range to.ips {
-		if ip.Is4() == is4 && !slices.Contains(from.ips, ip) && slices.ContainsFunc(from.subnets, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+		if ip.Is4() == is4 && !slices.Contains(from.ips, ip) &&
+			slices.ContainsFunc(from.subnets, func(p netip.Prefix) bool { return p.Contains(ip) }) {
 			return ip
 		}
 	}

@@ -30,7 +30,7 @@ const (
 	// openTime limits a connection to the server, with its handshakes.
 	openTime = 10 * time.Second
 	// keepAlive is the interval of pings; a tunnel whose peer does not answer within pingTime ends.
-	keepAlive = 30 * time.Second
+	keepAlive = 10 * time.Second
 	pingTime  = 10 * time.Second
 	// maxPings is the maximum number of pings from a node within keepAlive. yamux starts a goroutine for each of them, so
 	// that a node that sends pings and does not read the answers would fill the memory of the server.
