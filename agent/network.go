@@ -86,7 +86,7 @@ func (n *Node) reachNodes(ctx context.Context, pods cni.Network, served *network
 		Load: func(module string) error { return host.LoadModule("/", module) }}
 	reach := nodes.New(deps, machine, nodes.Config{
 		Node: n.cfg.Settings.NodeName, Mode: nodes.Mode(cfg.NodeNetwork), Subnets: pods.Subnets, Endpoint: cfg.endpoint,
-		Port: cfg.WireGuardPort, Several: served.FollowOtherNodes, Off: func() bool { return pods.Foreign() != "" },
+		Port: cfg.WireGuardPort, Several: served.FollowOtherNodes, Off: func() bool { return !pods.IsOwn() },
 	})
 	if err := follow.Supervise(reach, deps).Run(ctx); err != nil {
 		deps.Log.Error("the pods of other nodes may not be reachable", zap.Error(err))
@@ -106,16 +106,18 @@ func (n *Node) admitPod(ctx context.Context, pod types.NamespacedName, uid types
 // dnsIndex is the index of the DNS server's address in the range of Services, like kubeadm's.
 const dnsIndex = 10
 
-// choosesPodCIDRs reports whether the node chooses the ranges of its pods; otherwise the node IPAM controller does.
+// choosesPodCIDRs reports whether the node chooses the ranges of Monopod's own pod network; otherwise the node IPAM
+// controller does. With a CNI network of the administrator, which may use those of the controller, they must differ.
 func (n *Node) choosesPodCIDRs() bool {
-	return !n.cfg.PodCIDRsFromNode || len(n.cfg.Settings.Network.ranges) > 0
+	network := &n.cfg.Settings.Network
+	return !n.cfg.PodCIDRsFromNode || len(network.ranges) > 0 || network.isCNI()
 }
 
 // ownPodCIDRs reports whether the node sets spec.podCIDRs. The pod network of an administrator may use those of the
 // node IPAM controller.
 func (n *Node) ownPodCIDRs(child *containerd.Child) bool {
 	pods := child.Prepared()
-	return n.choosesPodCIDRs() && (pods.Dir == "" || pods.Foreign() == "")
+	return n.choosesPodCIDRs() && !n.cfg.Settings.Network.isCNI() && (pods.Dir == "" || pods.IsOwn())
 }
 
 // podCIDRs returns the ranges of pods' addresses; nil while they are unknown, or if the node does not set them.

@@ -290,7 +290,7 @@ func (n *Node) runWithChild(ctx context.Context) error {
 	}
 	child, err := n.newChild(ctx, containerd.Config{
 		DataDir: n.cfg.DataDir, Options: s.Containerd, MaxPods: s.MaxPods, Pods: s.Network.ranges, PodRanges: ranges,
-		Services: n.cfg.Services, Admit: n.admitPod, Systemd: s.Cgroups.Driver == cgroup.Systemd,
+		Services: n.cfg.Services, CNI: s.Network.isCNI(), Admit: n.admitPod, Systemd: s.Cgroups.Driver == cgroup.Systemd,
 		Log: n.Log.Named("containerd"), Guard: n.guard,
 	})
 	if err != nil {

@@ -36,8 +36,9 @@ func (n *PodNetwork) Flags(f *pflag.FlagSet) {
 			"--service-cluster-ip-range, a free part of 10.88.0.0/13 or a random /64 of fd00::/8.")
 	f.StringVar(&n.NodeNetwork, "node-network", string(nodes.Auto),
 		"How packets reach the pods of other nodes: routes, unencrypted through the addresses of nodes in the same subnet; "+
-			"wireguard, encrypted; vxlan, unencrypted; auto, the first of these that both nodes can use; or none, which "+
-			"leaves it to the administrator.")
+			"wireguard, encrypted; vxlan, unencrypted; auto, the first of these that both nodes can use; none, which "+
+			"leaves it to the administrator; or cni, which leaves the network of all pods to a CNI network of the administrator "+
+			"(/etc/cni/net.d and /opt/cni/bin).")
 	f.Uint16Var(&n.WireGuardPort, "wireguard-port", 51820, "UDP port of WireGuard, for packets of other nodes.")
 	f.StringVar(&n.WireGuardEndpoint, "wireguard-endpoint", "",
 		"IP address and UDP port at which other nodes reach WireGuard of this node, for example of a NAT that forwards it. "+
@@ -46,11 +47,14 @@ func (n *PodNetwork) Flags(f *pflag.FlagSet) {
 	n.Stubs.Flags(f)
 }
 
+// isCNI reports whether the pods have a network of the administrator.
+func (n *PodNetwork) isCNI() bool { return n.NodeNetwork == string(nodes.CNI) }
+
 // complete parses the ranges, which must have room for the pods.
 func (n *PodNetwork) complete(pods int) error {
 	n.ranges, n.endpoint = nil, netip.AddrPort{}
 	all := []string{string(nodes.Auto), string(nodes.ModeRoutes), string(nodes.ModeWireGuard), string(nodes.ModeVXLAN),
-		string(nodes.None)}
+		string(nodes.None), string(nodes.CNI)}
 	if !slices.Contains(all, cmp.Or(n.NodeNetwork, all[0])) {
 		return fmt.Errorf("--node-network must be one of %s, got %q", strings.Join(all, ", "), n.NodeNetwork)
 	}

@@ -138,7 +138,8 @@ func TestNodeRestriction(t *testing.T) {
 			`"name":"system:node"},"subjects":[{"kind":"Group","name":"system:nodes"}]}`, asJSON)
 	a.until(201, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles",
 		`{"metadata":{"name":"drivers"},"rules":[{"apiGroups":["resource.k8s.io"],"resources":["resourceslices"],`+
-			`"verbs":["create"]},{"apiGroups":[""],"resources":["persistentvolumes"],"verbs":["create","delete","patch"]}]}`,
+			`"verbs":["create"]},{"apiGroups":[""],"resources":["persistentvolumes","persistentvolumeclaims/status"],`+
+			`"verbs":["create","delete","patch"]}]}`,
 		asJSON)
 	a.until(201, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 		`{"metadata":{"name":"drivers"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole",`+
@@ -157,10 +158,13 @@ func TestNodeRestriction(t *testing.T) {
 		t.Errorf("a node with a range of its choice: %d %v", code, out)
 	}
 	a.until(201, "POST", "/api/v1/nodes", fmt.Sprintf(node, "n1", ""), asJSON, agent)
+	key := `{"metadata":{"annotations":{"monopod.io/wireguard-public-key":"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="}}}`
+	a.until(201, "POST", "/api/v1/nodes", strings.Replace(key, `{"annotations"`, `{"name":"n3","annotations"`, 1), asJSON)
 	for _, n := range []string{"n1", "n2"} {
 		a.until(201, "POST", pods, strings.Replace(strings.Replace(podA, `"a"`, `"on-`+n+`"`, 1), `"spec":{`,
 			`"spec":{"nodeName":"`+n+
-				`","volumes":[{"name":"c","projected":{"sources":[{"podCertificate":{"signerName":"example.com/s",`+
+				`","volumes":[{"name":"d","persistentVolumeClaim":{"claimName":"of-`+n+
+				`"}},{"name":"c","projected":{"sources":[{"podCertificate":{"signerName":"example.com/s",`+
 				`"keyType":"ED25519","keyPath":"k"}}]}}],`, 1), asJSON)
 	}
 	uid := func(path string) string {
@@ -174,8 +178,13 @@ func TestNodeRestriction(t *testing.T) {
 		uid("/api/v1/nodes/n1"), uid("/api/v1/namespaces/default/serviceaccounts/default"), stubRequest(t))
 	status := `{"status":{"phase":"Running"}}`
 	claims := "/api/v1/namespaces/default/persistentvolumeclaims"
-	a.until(201, "POST", claims, `{"metadata":{"name":"c"},"spec":{"accessModes":["ReadWriteOnce"],`+
-		`"resources":{"requests":{"storage":"1Gi"}}}}`, asJSON)
+	for name, in := range map[string]string{"of-n1": "", "of-n2": "", "in-n1": "of-n1", "in-n2": "of-n2"} {
+		a.until(201, "POST", claims, fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"accessModes":["ReadWriteOnce"],`+
+			`"storageClassName":"x","volumeName":%q,"resources":{"requests":{"storage":"1Gi"}}}}`, name, in), asJSON)
+	}
+	a.until(201, "POST", volumes, fmt.Sprintf(volume, "of-n1", claim.Provisioner, "n1"), asJSON, agent)
+	size := `{"status":{"capacity":{"storage":"1Gi"},"conditions":[{"type":"FileSystemResizePending","status":"True"}],` +
+		`"allocatedResources":{"storage":"1Gi"}}}`
 	csiNode := `{"metadata":{"name":"%s"},"spec":{"drivers":[]}}`
 	lease := "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 	merge := "Content-Type: application/merge-patch+json"
@@ -190,7 +199,11 @@ func TestNodeRestriction(t *testing.T) {
 			merge, 403, "not allowed to modify taints"},
 		"the range of its pods": {"PATCH", "/api/v1/nodes/n1", `{"spec":{"podCIDR":"10.2.0.0/24","podCIDRs":["10.2.0.0/24"]}}`,
 			merge, 403, `node "n1" is not allowed to modify podCIDRs`},
-		"a volume in its folder": {"POST", volumes, fmt.Sprintf(volume, "of-n1", claim.Provisioner, "n1"), asJSON, 201, ""},
+		"another node's WireGuard key": {"PATCH", "/api/v1/nodes/n1", key, merge, 403, `the WireGuard key of node "n3"`},
+		"another node's WireGuard key in another form": {"PATCH", "/api/v1/nodes/n1",
+			strings.Replace(key, "Hh8=", "Hh9=", 1), merge, 403, `the WireGuard key of node "n3"`},
+		"its WireGuard key":      {"PATCH", "/api/v1/nodes/n1", strings.Replace(key, "AAEC", "BAEC", 1), merge, 200, ""},
+		"a volume in its folder": {"POST", volumes, fmt.Sprintf(volume, "new", claim.Provisioner, "n1"), asJSON, 201, ""},
 		"a volume on another node": {"POST", volumes, fmt.Sprintf(volume, "of-n3", claim.Provisioner, "n3"), asJSON, 403,
 			`PersistentVolumes of ` + claim.Provisioner + ` on node "n1"`},
 		"a volume of another provisioner": {"POST", volumes, fmt.Sprintf(volume, "of-x", "example.com/x", "n1"), asJSON, 403,
@@ -210,14 +223,15 @@ func TestNodeRestriction(t *testing.T) {
 		"a mirror pod": {"POST", pods, strings.Replace(strings.Replace(podA, `"name":"a"`,
 			`"name":"m","annotations":{"kubernetes.io/config.mirror":"x"}`, 1),
 			`"spec":{`, `"spec":{"nodeName":"n1",`, 1), asJSON, 201, ""},
-		"another's pod": {"DELETE", pods + "/on-n2", "", asJSON, 403, "can only delete pods"},
-		"its lease":     {"POST", lease, `{"metadata":{"name":"n1"}}`, asJSON, 201, ""},
-		"a claim's size": {"PATCH", claims + "/c/status",
-			`{"status":{"capacity":{"storage":"1Gi"},"conditions":[{"type":"FileSystemResizePending","status":"True"}],` +
-				`"allocatedResources":{"storage":"1Gi"}}}`, merge, 200, ""},
-		"a claim's phase": {"PATCH", claims + "/c/status", `{"status":{"phase":"Lost"}}`, merge, 403,
+		"another's pod":           {"DELETE", pods + "/on-n2", "", asJSON, 403, "can only delete pods"},
+		"its lease":               {"POST", lease, `{"metadata":{"name":"n1"}}`, asJSON, 201, ""},
+		"a claim's size":          {"PATCH", claims + "/of-n1/status", size, merge, 200, ""},
+		"its volume's size":       {"PATCH", claims + "/in-n1/status", size, merge, 200, ""},
+		"another's claim's size":  {"PATCH", claims + "/of-n2/status", size, merge, 403, "claims that its pods use"},
+		"another's volume's size": {"PATCH", claims + "/in-n2/status", size, merge, 403, "claims that its pods use"},
+		"a claim's phase": {"PATCH", claims + "/of-n1/status", `{"status":{"phase":"Lost"}}`, merge, 403,
 			"other than status.quantity and status.conditions"},
-		"a claim's labels": {"PATCH", claims + "/c/status", `{"metadata":{"labels":{"a":"b"}}}`, merge, 403,
+		"a claim's labels": {"PATCH", claims + "/of-n1/status", `{"metadata":{"labels":{"a":"b"}}}`, merge, 403,
 			"other than status.quantity and status.conditions"},
 		"its CSINode": {"POST", "/apis/storage.k8s.io/v1/csinodes", fmt.Sprintf(csiNode, "n1"), asJSON, 201, ""},
 		"another's CSINode": {"POST", "/apis/storage.k8s.io/v1/csinodes", fmt.Sprintf(csiNode, "n2"), asJSON, 403,

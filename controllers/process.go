@@ -49,9 +49,13 @@ func NewControllers(deps Deps, cfg ProcessConfig) (*Controllers, error) {
 		return nil, err
 	}
 	c := &Controllers{Manager: manager}
+	among := "" // the other servers on the same state
+	if cfg.Shared {
+		among = cfg.Node
+	}
 	c.add(Always{kubernetesservice.Name, func(deps follow.Deps) follow.Controller {
 		return kubernetesservice.New(deps, kubernetesservice.Config{
-			Server: cfg.Server, ClusterIP: cfg.ClusterIP,
+			Server: cfg.Server, ClusterIP: cfg.ClusterIP, Node: among,
 			Moved: []func(context.Context) <-chan struct{}{kernel.WatchNetwork, cfg.Moved}})
 	}})
 	c.add(Always{customresource.Name, func(deps follow.Deps) follow.Controller { return customresource.New(deps) }})

@@ -99,9 +99,10 @@ func printCertificates(to io.Writer, all []auth.Certificate) error {
 func (c *certsOptions) read() (all []auth.Certificate, err error) {
 	for _, f := range []struct{ name, file string }{
 		{"admin", "admin.crt"}, {"authority", "ca.crt"}, {"authority", "ca.old.crt"},
+		{"kubelet-authority", "kubelet-ca.crt"},
 	} {
 		data, err := os.ReadFile(filepath.Join(c.pki(), f.file))
-		if errors.Is(err, os.ErrNotExist) { // created when monopod starts
+		if errors.Is(err, os.ErrNotExist) { // created when monopod starts, or when it is needed
 			continue
 		}
 		if err != nil {

@@ -136,11 +136,13 @@ func (c *joinOptions) run(ctx context.Context, log *zap.Logger) error {
 	servers := offline.New(offline.Config{
 		Servers: deps.Client(identity), New: types.New, Dir: join.Cache(dir), Clock: clock.RealClock{}, Log: log.Named("offline"),
 	})
+	group, ctx := guard.With(ctx)
+	group.Do(func() error { return servers.Run(ctx) })
 	node, err := c.node(ctx, identity, servers, types, log)
 	if err != nil {
-		return err
+		group.Do(func() error { return err })
+		return group.Wait()
 	}
-	group, ctx := guard.With(ctx)
 	here := &joined{node: node, name: c.Settings.NodeName, version: c.Version, identity: identity, servers: servers,
 		started: deps.Clock.Now().Add(-host.SinceExec())}
 	group.Do(func() error { return here.serve(ctx, dir) })

@@ -190,6 +190,18 @@ func TestRefused(t *testing.T) {
 	var stranger signs
 	stranger.cluster = other
 	fake := other.serve(&stranger)
+	// It shows the authority of the cluster beside its own certificate, or has the key of a node.
+	pretending := func(cert tls.Certificate) string {
+		srv := httptest.NewUnstartedServer(&stranger)
+		block, _ := pem.Decode(c.ca.PEM)
+		cert.Certificate = [][]byte{cert.Certificate[0], block.Bytes}
+		srv.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+		srv.StartTLS()
+		c.Cleanup(srv.Close)
+		return srv.URL
+	}
+	foreign := pretending(fake.TLS.Certificates[0])
+	node := pretending(*c.identity().cert)
 	denied := c.serve(&signs{cluster: c, denied: "node n exists"})
 	expired := c.serve(&signs{cluster: c, invalid: true})
 	misnamed := c.serve(&signs{cluster: c})
@@ -197,14 +209,17 @@ func TestRefused(t *testing.T) {
 		r    Request
 		says string
 	}{
-		"nothing":      {Request{}, "this machine has not joined yet"},
-		"http":         {Request{Server: "http://h:1", Token: "t", CAHash: c.hash}, "the server must be https://HOST:PORT"},
-		"a path":       {Request{Server: "https://h:1/api", Token: "t", CAHash: c.hash}, "the server must be https://HOST:PORT"},
-		"fake server":  {Request{Server: fake.URL, Token: "t", CAHash: c.hash}, "is not a server of the cluster"},
-		"wrong name":   {Request{Server: strings.Replace(misnamed.URL, "127.0.0.1", "localhost", 1), Token: "t", CAHash: c.hash}, "localhost"},
-		"denied":       {Request{Server: denied.URL, Token: "t", CAHash: c.hash}, "denied: node n exists"},
-		"bad token":    {Request{Server: expired.URL, Token: "t", CAHash: c.hash}, "the token is not valid"},
-		"no such hash": {Request{Server: denied.URL, Token: "t", CAHash: "sha256:00"}, "is not a server of the cluster"},
+		"nothing":     {Request{}, "this machine has not joined yet"},
+		"http":        {Request{Server: "http://h:1", Token: "t", CAHash: c.hash}, "the server must be https://HOST:PORT"},
+		"a path":      {Request{Server: "https://h:1/api", Token: "t", CAHash: c.hash}, "the server must be https://HOST:PORT"},
+		"fake server": {Request{Server: fake.URL, Token: "t", CAHash: c.hash}, "is not a server of the cluster"},
+		"fake server with the authority": {Request{Server: foreign, Token: "t", CAHash: c.hash},
+			"certificate signed by unknown authority"},
+		"fake server with a node's key": {Request{Server: node, Token: "t", CAHash: c.hash}, "x509: "},
+		"wrong name":                    {Request{Server: strings.Replace(misnamed.URL, "127.0.0.1", "localhost", 1), Token: "t", CAHash: c.hash}, "localhost"},
+		"denied":                        {Request{Server: denied.URL, Token: "t", CAHash: c.hash}, "denied: node n exists"},
+		"bad token":                     {Request{Server: expired.URL, Token: "t", CAHash: c.hash}, "the token is not valid"},
+		"no such hash":                  {Request{Server: denied.URL, Token: "t", CAHash: "sha256:00"}, "is not a server of the cluster"},
 	} {
 		bad.r.DataDir, bad.r.Node = t.TempDir(), "n"
 		if _, err := c.deps().Join(t.Context(), bad.r); err == nil || !strings.Contains(err.Error(), bad.says) {
@@ -381,7 +396,8 @@ func TestTunnel(t *testing.T) {
 	<-ended
 }
 
-// Renew waits until the certificate is due, and tries again after failures.
+// Renew waits until the certificate is due, and tries again after failures. When a server answers, the node has a new
+// certificate, long before the old one ends.
 func TestRenew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -390,7 +406,8 @@ func TestRenew(t *testing.T) {
 		i.issued = time.Now()
 		i.cert = &tls.Certificate{Leaf: &x509.Certificate{NotAfter: time.Now().Add(certificateLife)}}
 		var asked atomic.Int32
-		to := &client.Remote{URL: "https://any", HTTP: &http.Client{Transport: failing{&asked}}, New: c.deps().New}
+		network := &unsteady{asked: &asked, api: &signs{cluster: c}}
+		to := &client.Remote{URL: "https://any", HTTP: &http.Client{Transport: network}, New: c.deps().New}
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { c.deps().Renew(ctx, i, "n", to); close(done) }()
@@ -402,16 +419,32 @@ func TestRenew(t *testing.T) {
 		if n := asked.Load(); n < 10 || n > 40 {
 			t.Errorf("%d attempts in the first day of the ninth year", n)
 		}
+		network.works.Store(true)
+		time.Sleep(renewCheck)
+		if left := time.Until(i.certificate().Leaf.NotAfter); left < 9*365*24*time.Hour {
+			t.Errorf("the certificate ends in %v", left)
+		}
 		stop()
 		<-done
 	})
 }
 
-type failing struct{ asked *atomic.Int32 }
+// unsteady is a network that works only at times.
+type unsteady struct {
+	asked *atomic.Int32
+	works atomic.Bool
+	api   *signs
+}
 
-func (f failing) RoundTrip(*http.Request) (*http.Response, error) {
-	f.asked.Add(1)
-	return nil, errors.New("no network")
+func (u *unsteady) RoundTrip(r *http.Request) (*http.Response, error) {
+	u.asked.Add(1)
+	if !u.works.Load() {
+		return nil, errors.New("no network")
+	}
+	r.TLS = &tls.ConnectionState{}
+	w := httptest.NewRecorder()
+	u.api.ServeHTTP(w, r)
+	return w.Result(), nil
 }
 
 func TestURLs(t *testing.T) {

@@ -44,16 +44,20 @@ func (d Deps) Serve(ctx context.Context, i *Identity, kubelet http.Handler) {
 	guard.Raise(group.Wait())
 }
 
+// maxTunnelPause is the maximum pause between attempts to open a tunnel: it is also how long logs and exec of the node's
+// pods do not work after a server has started again.
+const maxTunnelPause = 10 * time.Second
+
 // keepTunnel keeps a tunnel to a server open until ctx ends.
 func (d Deps) keepTunnel(ctx context.Context, i *Identity, server string, kubelet http.Handler) {
-	retry := backoff.Retry{First: firstPause, Most: maxPause}
+	retry := backoff.Retry{First: firstPause, Most: maxTunnelPause}
 	for logged := false; ; logged = true {
 		began := d.Clock.Now()
 		err := serveTunnel(ctx, i, server, kubelet)
 		if ctx.Err() != nil {
 			return
 		}
-		if d.Clock.Since(began) > maxPause {
+		if d.Clock.Since(began) > maxTunnelPause {
 			retry.Reset()
 			logged = false
 		}

@@ -2,6 +2,7 @@ package offline
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -12,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"go.uber.org/zap"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -35,25 +35,48 @@ const (
 	maxObjects = 2000
 	// complete is the file that marks a list whose objects are all there.
 	complete = ".complete"
+	// ofNamespace begins the name of the folder of a list in one namespace.
+	ofNamespace = "namespace="
 	// tokensDir is the folder of service account tokens.
 	tokensDir = "tokens"
 )
 
 // cache contains a folder for each resource, in it a folder for each selector of a list and one for objects that were
-// read one by one. A file is written only if what matters of the object has changed.
+// read one by one. A file is written only if what matters of the object has changed. The functions that write are called
+// only by do, which runs one of them at a time; those that read are called by anybody, because files are replaced.
 type cache struct {
 	dir   string
 	empty func(resource schema.GroupVersionResource, subresource string) client.Object
 	log   *zap.Logger
 
-	locks sync.Map // resource: *sync.Mutex, for the order of its writes
+	writes chan func()   // to run
+	ended  chan struct{} // closed when run has ended
+	// followed are the resources of which this process has read the whole list, which its changes follow. Only writes use
+	// it.
+	followed map[schema.GroupVersionResource]bool
 }
 
-// lock serializes the writes of a resource.
-func (c *cache) lock(resource string) (unlock func()) {
-	mu, _ := c.locks.LoadOrStore(resource, &sync.Mutex{})
-	mu.(*sync.Mutex).Lock()
-	return mu.(*sync.Mutex).Unlock
+// run runs the writes, one after the other, until ctx ends.
+func (c *cache) run(ctx context.Context) {
+	defer close(c.ended)
+	for {
+		select {
+		case write := <-c.writes:
+			write()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// do waits until run has run a write. When run has ended, nothing is written any more.
+func (c *cache) do(write func()) {
+	done := make(chan struct{})
+	select {
+	case c.writes <- func() { defer close(done); write() }:
+		<-done
+	case <-c.ended:
+	}
 }
 
 func (c *cache) resource(gvr schema.GroupVersionResource) string {
@@ -64,7 +87,7 @@ func (c *cache) resource(gvr schema.GroupVersionResource) string {
 func (c *cache) folder(sel client.Selector) string {
 	var selects []string
 	if sel.Namespace != "" {
-		selects = append(selects, "namespace="+sel.Namespace)
+		selects = append(selects, ofNamespace+sel.Namespace)
 	}
 	if sel.Labels != nil && !sel.Labels.Empty() {
 		selects = append(selects, sel.Labels.String())
@@ -99,16 +122,15 @@ func isComplete(dir string) bool {
 	return err == nil
 }
 
-// ofAll returns the list of a whole resource from which a list of one namespace can be read instead.
-func (c *cache) ofAll(sel client.Selector) (dir string, ok bool) {
-	dir = filepath.Join(c.resource(sel.Resource), allDir)
-	return dir, sel.Namespace != "" && sel.Labels == nil && sel.Fields == nil && isComplete(dir)
+// isOfNamespace reports whether a list is that of a whole namespace, which is a part of the list of the whole resource.
+func isOfNamespace(sel client.Selector) bool {
+	return sel.Namespace != "" && sel.Labels == nil && sel.Fields == nil
 }
 
 // list returns a list; false if it was never read. Of the pods of the whole cluster it has only those of this node.
 func (c *cache) list(sel client.Selector) (objs []client.Object, ok bool) {
-	if dir, ok := c.ofAll(sel); ok {
-		objs, ok := c.read(sel.Resource, dir)
+	if isOfNamespace(sel) && !isComplete(c.folder(sel)) {
+		objs, ok := c.read(sel.Resource, filepath.Join(c.resource(sel.Resource), allDir))
 		return slices.DeleteFunc(objs, func(o client.Object) bool { return o.GetNamespace() != sel.Namespace }), ok
 	}
 	if !wholeCluster(sel) {
@@ -162,12 +184,12 @@ func (c *cache) decode(file string, into client.Object) client.Object {
 	return into
 }
 
-// putList replaces a list.
+// putList replaces a list. That of the whole resource also replaces those of namespaces, while it is followed: a node
+// whose pod network is not Monopod's does not follow Services.
 func (c *cache) putList(sel client.Selector, objs []client.Object) {
-	if _, ok := c.ofAll(sel); ok || wholeCluster(sel) {
+	if wholeCluster(sel) || isOfNamespace(sel) && c.followed[sel.Resource] {
 		return
 	}
-	defer c.lock(sel.Resource.Resource)()
 	dir := c.folder(sel)
 	want := map[string]bool{}
 	ok := true
@@ -191,6 +213,23 @@ func (c *cache) putList(sel client.Selector, objs []client.Object) {
 	if isOwnPods(sel) {
 		c.keepTokens(objs)
 	}
+	if ok && filepath.Base(dir) == allDir && !c.followed[sel.Resource] {
+		c.followed[sel.Resource] = true
+		c.removeNamespaces(sel.Resource)
+	}
+}
+
+// removeNamespaces removes the lists of namespaces of a resource.
+func (c *cache) removeNamespaces(resource schema.GroupVersionResource) {
+	dirs, _ := filepath.Glob(filepath.Join(c.resource(resource), ofNamespace+"*"))
+	for _, dir := range dirs {
+		if strings.Contains(filepath.Base(dir), fileName(";")) {
+			continue // it selects something else, too
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			c.log.Error("failed to remove a list from the cache", zap.Error(err))
+		}
+	}
 }
 
 // putChange applies a change to a list.
@@ -198,7 +237,6 @@ func (c *cache) putChange(sel client.Selector, typ watch.EventType, obj client.O
 	if wholeCluster(sel) || typ != watch.Added && typ != watch.Modified && typ != watch.Deleted {
 		return
 	}
-	defer c.lock(sel.Resource.Resource)()
 	dir := c.folder(sel)
 	file := filepath.Join(dir, objectFile(obj.GetNamespace(), obj.GetName()))
 	var ok bool
@@ -216,7 +254,6 @@ func (c *cache) putChange(sel client.Selector, typ watch.EventType, obj client.O
 
 // retain removes the lists of a resource except those wanted, and the objects that no wanted list contains.
 func (c *cache) retain(resource schema.GroupVersionResource, wanted []client.Selector) {
-	defer c.lock(resource.Resource)()
 	want, files := map[string]bool{objectsDir: true}, map[string]bool{}
 	for _, sel := range wanted {
 		want[filepath.Base(c.folder(sel))] = true
@@ -266,7 +303,6 @@ func escape(name string) string {
 
 // putObject stores an object that was read by its name, unless a list contains it.
 func (c *cache) putObject(ref client.Ref, obj client.Object) {
-	defer c.lock(ref.Resource.Resource)()
 	dir, name := c.resource(ref.Resource), objectFile(ref.Namespace, ref.Name)
 	files, _ := filepath.Glob(filepath.Join(dir, "*", escape(name)))
 	if slices.ContainsFunc(files, func(file string) bool { return filepath.Base(filepath.Dir(file)) != objectsDir }) {
@@ -279,7 +315,6 @@ func (c *cache) putObject(ref client.Ref, obj client.Object) {
 
 // forget removes an object that no longer exists.
 func (c *cache) forget(ref client.Ref) {
-	defer c.lock(ref.Resource.Resource)()
 	c.remove(filepath.Join(c.resource(ref.Resource), objectsDir, objectFile(ref.Namespace, ref.Name)))
 }
 
@@ -314,7 +349,6 @@ func (c *cache) tokenFile(ref client.Ref, spec *authenticationv1.TokenRequestSpe
 
 func (c *cache) putToken(ref client.Ref, spec *authenticationv1.TokenRequestSpec,
 	token *authenticationv1.TokenRequest) {
-	defer c.lock(tokensDir)()
 	file := c.tokenFile(ref, spec)
 	c.write(client.Secrets, file, token)
 	c.prune(filepath.Dir(file))
@@ -336,7 +370,6 @@ func (c *cache) keepTokens(pods []client.Object) {
 }
 
 func (c *cache) forgetTokens(of func(pod types.UID) bool) {
-	defer c.lock(tokensDir)()
 	files, _ := os.ReadDir(filepath.Join(c.dir, tokensDir)) // none before the first token
 	for _, file := range files {
 		if uid, _, _ := strings.Cut(file.Name(), ","); of(types.UID(uid)) {

@@ -56,9 +56,16 @@ type Client struct {
 
 var _ client.Client = (*Client)(nil)
 
-// New returns a Client.
+// New returns a Client. Its reads wait until Run runs, which writes what they return.
 func New(cfg Config) *Client {
-	return &Client{cfg: cfg, guard: guard.Logging(cfg.Log), cache: cache{dir: cfg.Dir, empty: cfg.New, log: cfg.Log}}
+	return &Client{cfg: cfg, guard: guard.Logging(cfg.Log), cache: cache{dir: cfg.Dir, empty: cfg.New, log: cfg.Log,
+		writes: make(chan func()), ended: make(chan struct{}), followed: map[schema.GroupVersionResource]bool{}}}
+}
+
+// Run writes to the disk until ctx ends.
+func (c *Client) Run(ctx context.Context) error {
+	c.cache.run(ctx)
+	return nil
 }
 
 // unreachable reports whether no server answered a request.
@@ -153,9 +160,9 @@ func (c *Client) Get(ctx context.Context, ref client.Ref) (client.Object, error)
 	case c.record(ctx, err):
 		return cached(err)
 	case err == nil:
-		c.cache.putObject(ref, obj)
+		c.cache.do(func() { c.cache.putObject(ref, obj) })
 	case apierrors.IsNotFound(err):
-		c.cache.forget(ref)
+		c.cache.do(func() { c.cache.forget(ref) })
 	}
 	return obj, err
 }
@@ -173,7 +180,7 @@ func (c *Client) List(ctx context.Context, sel client.Selector) ([]client.Object
 		return c.cached(sel, err)
 	}
 	if err == nil {
-		c.cache.putList(sel, objs)
+		c.cache.do(func() { c.cache.putList(sel, objs) })
 	}
 	return objs, revision, err
 }
@@ -205,7 +212,7 @@ func (c *Client) Watch(ctx context.Context, sel client.Selector, revision string
 		defer close(out)
 		for e := range events {
 			if obj, ok := e.Object.(client.Object); ok {
-				c.cache.putChange(sel, e.Type, obj)
+				c.cache.do(func() { c.cache.putChange(sel, e.Type, obj) })
 			}
 			select {
 			case out <- e:
@@ -258,7 +265,7 @@ func (c *Client) requestToken(ctx context.Context, ref client.Ref, change client
 		return cached(err)
 	}
 	if token, ok := issued.(*authenticationv1.TokenRequest); ok && err == nil {
-		c.cache.putToken(ref, &spec, token)
+		c.cache.do(func() { c.cache.putToken(ref, &spec, token) })
 	}
 	return issued, err
 }
@@ -272,7 +279,7 @@ func (c *Client) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteO
 
 // Retain removes the lists of a resource that are not wanted any more.
 func (c *Client) Retain(resource schema.GroupVersionResource, wanted []client.Selector) {
-	c.cache.retain(resource, wanted)
+	c.cache.do(func() { c.cache.retain(resource, wanted) })
 }
 
 // wholeCluster reports whether a list is too large, and changes too often, to be in the cache: the pods of other nodes.

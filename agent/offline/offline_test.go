@@ -100,7 +100,7 @@ func newWorld(t *testing.T) *world {
 // node returns the client of a node that has just started.
 func (w *world) node() *offline.Client {
 	reg := w.api.Client.(*registry.Registry)
-	return offline.New(offline.Config{Servers: w.api, Dir: w.dir, Clock: clock.RealClock{}, Log: zaptest.NewLogger(w),
+	c := offline.New(offline.Config{Servers: w.api, Dir: w.dir, Clock: clock.RealClock{}, Log: zaptest.NewLogger(w),
 		New: func(gvr schema.GroupVersionResource, _ string) client.Object {
 			res, err := reg.Resource(gvr)
 			if err != nil {
@@ -108,6 +108,13 @@ func (w *world) node() *offline.Client {
 			}
 			return res.New()
 		}})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = c.Run(w.Context())
+	}()
+	w.Cleanup(func() { <-ended })
+	return c
 }
 
 func (w *world) create(name, value string) {
@@ -414,6 +421,37 @@ func TestNamespace(t *testing.T) {
 	of.Namespace = "kube-system"
 	if got, _ := w.values(w.node(), of); got != "" {
 		t.Errorf("another namespace: %q", got)
+	}
+}
+
+// After the pod network has become another one, Services are not followed any more, but those of a namespace are read when
+// a container starts: they are newer.
+func TestNamespaceThatIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	all := client.Selector{Resource: client.ConfigMaps}
+	of := client.Selector{Resource: client.ConfigMaps, Namespace: "default"}
+	without := func(c client.Client) string {
+		w.api.away.Store(true)
+		defer w.api.away.Store(false)
+		got, _ := w.values(c, of)
+		return got
+	}
+	w.create("a", "1")
+	w.values(w.node(), all)
+	w.create("b", "1")
+	c := w.node()
+	if got := without(w.node()); got != "a=1" {
+		t.Errorf("before the next list: %q", got)
+	}
+	w.values(c, of)
+	if got := without(w.node()); got != "a=1 b=1" {
+		t.Errorf("not followed: %q", got)
+	}
+	w.create("c", "1")
+	w.values(w.node(), all)
+	if got := without(w.node()); got != "a=1 b=1 c=1" {
+		t.Errorf("followed again: %q", got)
 	}
 }
 

@@ -1,12 +1,16 @@
 package connect
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,6 +87,54 @@ func TestTunnelOf(t *testing.T) {
 	c.Node = own{}.find
 	if got := c.TunnelOf("own"); got != (nodetunnel.State{Own: true}) {
 		t.Errorf("the node of this process: %+v", got)
+	}
+}
+
+// A node that floods the server with pings, or opens connections to it, loses its tunnel. One that sends much data does
+// not.
+func TestHostileTunnel(t *testing.T) {
+	t.Parallel()
+	frame := func(typ byte, flags byte, id, length uint32) []byte {
+		out := []byte{0, typ, 0, flags}
+		return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(out, id), length)
+	}
+	body := bytes.Repeat(frame(2, 1, 0, 0), 1000) // looks like pings
+	for name, c := range map[string]struct{ sends, want string }{
+		"pings":        {strings.Repeat(string(frame(2, 1, 0, 0)), 61), "the machine sent too many pings"},
+		"a connection": {string(frame(1, 1, 2, 0)), "this server closed it"},
+		"data": {string(frame(0, 0, 1, uint32(len(body)))) + string(body) + strings.Repeat(string(frame(2, 1, 0, 0)), 60),
+			"the machine closed it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tunnels := remote(t, true, http.NotFound)
+			tunnels.Stop, tunnels.Clock, tunnels.Log = t.Context(), clock.RealClock{}, zap.NewNop()
+			ended := make(chan struct{})
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer close(ended)
+				user := auth.User{Name: auth.NodePrefix + "far", Groups: []string{auth.Nodes}}
+				tunnels.Tunnel(w, r.WithContext(auth.WithUser(r.Context(), user)))
+			}))
+			defer s.Close()
+			conn, err := net.Dial("tcp", s.Listener.Addr().String()) //nolint:noctx // of a test
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: yamux\r\n\r\n"+c.sends)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name == "data" {
+				if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			<-ended
+			conn.Close()
+			if got := tunnels.TunnelOf("far"); got.End != c.want {
+				t.Errorf("ended: %q, want %q", got.End, c.want)
+			}
+		})
 	}
 }
 

@@ -1,10 +1,17 @@
 // Package kubernetesservice publishes the API server as the Service default/kubernetes, which pods use to reach it.
 // Every server runs it, and no flag disables it: it is not in controllers.All.
+//
+// Of several servers on one state each has an EndpointSlice of its own, which it removes when it stops. When the Node of
+// a server has not reported for a while, the others mark its endpoint as not ready. The Endpoints, which have no place for
+// servers with different ports, are those of the server that has started last.
 package kubernetesservice
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -33,12 +40,16 @@ const (
 	// settleDelay is the delay between a change of the machine's addresses and updating the endpoints: a change of an
 	// interface, or the start of a pod, causes many events.
 	settleDelay = time.Second
+	// farewell limits the removal of the EndpointSlice when the server stops.
+	farewell = 2 * time.Second
 )
 
 // Config of a Controller.
 type Config struct {
 	Server    func() (netip.AddrPort, error) // returns the current address of the API
 	ClusterIP netip.Addr                     // of the Service
+	// Node is the name of this server's Node, if it shares its state with other servers; empty: it does not.
+	Node string
 	// Moved send when the result of Server may have changed, until ctx ends.
 	Moved []func(ctx context.Context) <-chan struct{}
 }
@@ -63,7 +74,10 @@ func (c *Controller) Run(ctx context.Context) error {
 	cfg := follow.Config[string]{
 		Name:  Name,
 		Start: []string{service},
-		Reconcile: func(ctx context.Context, _ string) (time.Duration, error) {
+		Reconcile: func(ctx context.Context, key string) (time.Duration, error) {
+			if node, ok := strings.CutPrefix(key, nodeKey); ok {
+				return 0, c.mark(ctx, node)
+			}
 			if err := c.publish(ctx); err != nil && ctx.Err() == nil {
 				c.deps.Log.Error("failed to publish the Service kubernetes, trying again", zap.Duration("in", retry),
 					zap.Error(err))
@@ -75,9 +89,15 @@ func (c *Controller) Run(ctx context.Context) error {
 	for _, kind := range []schema.GroupVersionResource{client.Services, client.Endpoints, client.EndpointSlices} {
 		cfg.Sources = append(cfg.Sources, follow.Source[string]{
 			Selector: client.Selector{
-				Resource: kind, Namespace: metav1.NamespaceDefault, Fields: fields.OneTermEqualSelector("metadata.name", service),
+				Resource: kind, Namespace: metav1.NamespaceDefault,
+				Fields: fields.OneTermEqualSelector("metadata.name", c.name(kind)),
 			},
 			Keys: follow.Plain(onDeletion),
+		})
+	}
+	if c.cfg.Node != "" {
+		cfg.Sources = append(cfg.Sources, follow.Source[string]{
+			Selector: client.Selector{Resource: client.Nodes}, Keys: follow.Plain(c.onNode),
 		})
 	}
 	loop := follow.New(c.deps, cfg)
@@ -95,6 +115,80 @@ func (c *Controller) Run(ctx context.Context) error {
 		})
 	}
 	guard.Together(ctx, parts...)
+	if c.cfg.Node != "" {
+		last, done := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		defer done()
+		err = errors.Join(err, c.forget(last, c.slice(c.cfg.Node)))
+	}
+	return err
+}
+
+// name returns the name of this server's object of a kind.
+func (c *Controller) name(kind schema.GroupVersionResource) string {
+	if kind == client.EndpointSlices && c.cfg.Node != "" {
+		return service + "-" + c.cfg.Node
+	}
+	return service
+}
+
+// slice returns the EndpointSlice of a server among several.
+func (c *Controller) slice(node string) client.Ref {
+	return client.Ref{Resource: client.EndpointSlices, Namespace: metav1.NamespaceDefault, Name: service + "-" + node}
+}
+
+// nodeKey begins the key of the Node of another server.
+const nodeKey = "node/"
+
+// onNode wakes the EndpointSlice of another server when its Node stops or begins to report, or is deleted.
+func (c *Controller) onNode(old, next client.Object) []string {
+	silent := func(obj client.Object) bool { node, ok := obj.(*corev1.Node); return !ok || isSilent(node) }
+	name := ""
+	switch {
+	case next == nil:
+		name = old.GetName()
+	case old == nil || silent(old) != silent(next):
+		name = next.GetName()
+	}
+	if name == "" || name == c.cfg.Node {
+		return nil
+	}
+	return []string{nodeKey + name}
+}
+
+// isSilent reports whether a node has not reported for so long that its conditions are unknown.
+func isSilent(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
+	})
+}
+
+// mark makes the endpoint of another server ready while its Node reports, and removes it with the Node.
+func (c *Controller) mark(ctx context.Context, name string) error {
+	ref := c.slice(name)
+	if _, err := c.deps.Client.Get(ctx, ref); err != nil {
+		return ignoreNotFound(err) // the node is not that of a server
+	}
+	node, err := client.Get[*corev1.Node](ctx, c.deps.Client, "", name)
+	if apierrors.IsNotFound(err) {
+		return c.forget(ctx, ref)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = c.deps.Client.Update(ctx, ref, func(cur client.Object) (client.Object, error) {
+		next := cur.DeepCopyObject().(*discoveryv1.EndpointSlice)
+		for i := range next.Endpoints {
+			next.Endpoints[i].Conditions.Ready = new(!isSilent(node))
+		}
+		return next, nil
+	})
+	return ignoreNotFound(err)
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
 	return err
 }
 
@@ -132,7 +226,7 @@ func (c *Controller) publish(ctx context.Context) error {
 		if err := c.forget(ctx, ref); err != nil {
 			return err
 		}
-		ref.Resource = client.EndpointSlices
+		ref.Resource, ref.Name = client.EndpointSlices, c.name(client.EndpointSlices)
 		return c.forget(ctx, ref)
 	}
 	subsets := []corev1.EndpointSubset{{
@@ -163,6 +257,13 @@ func (c *Controller) publishSlice(ctx context.Context, server netip.AddrPort) er
 		Ports: []discoveryv1.EndpointPort{{Name: new("https"), Protocol: new(corev1.ProtocolTCP),
 			Port: new(int32(server.Port()))}},
 	}
+	if c.cfg.Node != "" {
+		slice.Name, slice.Endpoints[0].NodeName = c.name(client.EndpointSlices), new(c.cfg.Node)
+		ref := client.Ref{Resource: client.EndpointSlices, Namespace: metav1.NamespaceDefault, Name: service}
+		if err := c.forget(ctx, ref); err != nil { // of a version that had one for all servers
+			return err
+		}
+	}
 	old, err := client.Get[*discoveryv1.EndpointSlice](ctx, c.deps.Client, slice.Namespace, slice.Name)
 	if err == nil && old.AddressType != family { // which is immutable
 		err = c.forget(ctx, client.RefOf(slice))
@@ -177,10 +278,7 @@ func (c *Controller) publishSlice(ctx context.Context, server netip.AddrPort) er
 
 func (c *Controller) forget(ctx context.Context, ref client.Ref) error {
 	_, err := c.deps.Client.Delete(ctx, ref, metav1.DeleteOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return ignoreNotFound(err)
 }
 
 func serverMeta(labels map[string]string) metav1.ObjectMeta {

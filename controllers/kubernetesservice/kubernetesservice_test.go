@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -190,5 +192,75 @@ func TestFollowsTheAddress(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// Each of several servers is an endpoint until it stops; one whose Node does not report is not ready.
+func TestSeveralServers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t)
+		run := func(node, at string) (stop func()) {
+			c := controller(t, r, at)
+			c.cfg.Node = node
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				if err := c.Run(ctx); err != nil {
+					t.Error(err)
+				}
+			}()
+			return func() { cancel(); <-done }
+		}
+		report := func(node string, status corev1.ConditionStatus) {
+			_, err := client.Update(t.Context(), r, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, "status",
+				func(n *corev1.Node) error {
+					n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+					return nil
+				})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		expect := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			var got []string
+			all, err := client.List[*discoveryv1.EndpointSlice](t.Context(), r, client.Selector{Namespace: "default"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range all {
+				e := s.Endpoints[0]
+				got = append(got, fmt.Sprint(e.Addresses[0], ":", *s.Ports[0].Port, " ", *e.Conditions.Ready))
+			}
+			slices.Sort(got)
+			if text := strings.Join(got, ", "); text != want {
+				t.Errorf("%s, want %s", text, want)
+			}
+		}
+		for _, node := range []string{"a", "b", "c"} {
+			if _, err := r.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := controller(t, r, "192.0.2.9:6443").publish(t.Context()); err != nil { // an earlier version
+			t.Fatal(err)
+		}
+		stopA := run("a", "192.0.2.1:6443")
+		stopB := run("b", "192.0.2.2:7443")
+		stopC := run("c", "192.0.2.2:8443")
+		expect("192.0.2.1:6443 true, 192.0.2.2:7443 true, 192.0.2.2:8443 true")
+		report("b", corev1.ConditionFalse) // without a pod network, for instance
+		report("c", corev1.ConditionUnknown)
+		expect("192.0.2.1:6443 true, 192.0.2.2:7443 true, 192.0.2.2:8443 false")
+		report("c", corev1.ConditionTrue)
+		expect("192.0.2.1:6443 true, 192.0.2.2:7443 true, 192.0.2.2:8443 true")
+		stopC()
+		expect("192.0.2.1:6443 true, 192.0.2.2:7443 true")
+		stopB()
+		stopA()
+		expect("")
 	})
 }

@@ -32,7 +32,7 @@ func sites(t *testing.T, names ...string) []*site {
 	t.Helper()
 	harness.NeedsContainerd(t)
 	programs := harness.Build(t)
-	id := fmt.Sprintf("mp%d", os.Getpid())
+	id := fmt.Sprintf("mp%d%s", os.Getpid(), names[0]) // of this test
 	ip := func(args ...string) {
 		t.Helper()
 		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {

@@ -57,6 +57,8 @@ type Network struct {
 	Dir     string         `json:"dir"`   // <data-dir>/cni, absolute
 	// Services are the ranges of Services that contain no addresses of pods.
 	Services []netip.Prefix `json:"services,omitempty"`
+	// Admin makes pods have the network of the administrator's CNI configuration, and none before there is one.
+	Admin bool `json:"admin,omitempty"`
 }
 
 // Gateways are the bridge's addresses, one in each subnet.
@@ -95,9 +97,22 @@ func (n Network) ServiceTable() string { return n.Table + "-services" }
 func (n Network) PolicyTable() string { return n.Table + "-policy" }
 
 // ConfDir contains the conflist: containerd's conf_dir.
-func (n Network) ConfDir() string { return filepath.Join(n.Dir, "net.d") }
+func (n Network) ConfDir() string {
+	if n.Admin {
+		return adminConfDir
+	}
+	return filepath.Join(n.Dir, "net.d")
+}
 
-// BinDir contains the plugins: containerd's bin_dir.
+// BinDirs are containerd's bin_dirs.
+func (n Network) BinDirs() []string {
+	if n.Admin {
+		return []string{n.BinDir(), adminBinDir}
+	}
+	return []string{n.BinDir()}
+}
+
+// BinDir contains Monopod's plugins, and links to those of the machine.
 func (n Network) BinDir() string { return filepath.Join(n.Dir, "bin") }
 
 // pluginConf is the plugin's entry in the conflist, as libcni passes it.
@@ -151,6 +166,9 @@ func (n Network) writeFiles(executable string) error {
 	}
 	if err := n.linkPlugins(pluginDirs); err != nil {
 		return err
+	}
+	if n.Admin {
+		return nil
 	}
 	return writeFile(filepath.Join(n.ConfDir(), confName), conflist)
 }

@@ -34,6 +34,7 @@ type Config struct {
 	Subnets []netip.Prefix
 	// Services are the address ranges of Services. Packets to unserved addresses there are rejected.
 	Services []netip.Prefix
+	Admin    bool // pods have a network of the administrator
 	Log      *zap.Logger
 }
 
@@ -41,7 +42,7 @@ type Config struct {
 // possible, writes conflist and plugins, reclaims leaked addresses, and sets up the bridge. It needs root, and for an
 // IPv6 subnet a kernel with IPv6.
 func Prepare(cfg Config) (Network, error) {
-	n := Network{Bridge: BridgePrefix + cfg.ID, Table: "monopod-" + cfg.ID, Dir: cfg.Dir}
+	n := Network{Bridge: BridgePrefix + cfg.ID, Table: "monopod-" + cfg.ID, Dir: cfg.Dir, Admin: cfg.Admin}
 	taken, err := ipam.Taken(n.links()...)
 	if err != nil {
 		return Network{}, err

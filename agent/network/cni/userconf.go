@@ -17,8 +17,14 @@ const (
 	oldConfName = "10-monopod.conflist"
 )
 
+// The folders of a network of the administrator, which the manifests of networks name.
+const (
+	adminConfDir = "/etc/cni/net.d"
+	adminBinDir  = "/opt/cni/bin"
+)
+
 // pluginDirs are the folders in which distributions and Kubernetes' packages install plugins.
-var pluginDirs = []string{"/opt/cni/bin", "/usr/lib/cni"}
+var pluginDirs = []string{adminBinDir, "/usr/lib/cni"}
 
 // Foreign returns the name of the user's file in ConfDir that containerd uses instead of ours; empty: there is none.
 func (n Network) Foreign() string {
@@ -33,6 +39,9 @@ func (n Network) Foreign() string {
 	}
 	return ""
 }
+
+// IsOwn reports whether pods have Monopod's own network.
+func (n Network) IsOwn() bool { return !n.Admin && n.Foreign() == "" }
 
 // linkPlugins links the machine's plugins into BinDir, except those with the name of an own plugin. It removes links to
 // plugins that no longer exist.
@@ -71,7 +80,7 @@ func (n Network) Holds(ip netip.Addr) bool {
 	if slices.ContainsFunc(n.Subnets, func(p netip.Prefix) bool { return p.Contains(ip) }) {
 		return true
 	}
-	if n.Foreign() == "" {
+	if n.IsOwn() {
 		return false
 	}
 	routes, err := netlink.RouteGet(net.IP(ip.AsSlice()))

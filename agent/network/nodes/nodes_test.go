@@ -230,9 +230,9 @@ func TestWithoutWireGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &machine{noSupport: true}
 		api := run(t, m, Config{})
-		create(t, api, nodeWith("far", "cidr=10.88.2.0/24", "ip=10.0.0.2", "key=far", "mac=0a:59:00:00:00:02"))
+		create(t, api, nodeWith("far", "cidr=10.88.2.0/24", "ip=10.0.0.2", "key=far", "mac=own"))
 		_, plan := m.take()
-		if want := "route 10.88.2.0/24 via 10.88.2.1 vxlan; neighbor 0a:59:00:00:00:02 at 10.0.0.2 [10.88.2.1]; " +
+		if want := "route 10.88.2.0/24 via 10.88.2.1 vxlan; neighbor 0a:59:80:fd:d3:92 at 10.0.0.2 [10.88.2.1]; " +
 			"overhead 50"; plan != want {
 			t.Errorf("plan %q, want %q", plan, want)
 		}

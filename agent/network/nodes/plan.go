@@ -2,7 +2,6 @@ package nodes
 
 import (
 	"cmp"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/agent/network/cni/ipam"
 	"monopod/apiserver/kit/podcidr"
 )
 
@@ -18,11 +18,12 @@ const (
 	// SubnetsAnnotation contains the node's addresses with the lengths of their directly connected subnets: the node
 	// accepts plain packets from nodes there.
 	SubnetsAnnotation = "monopod.io/node-subnets"
-	// KeyAnnotation is the public key of the node's WireGuard.
-	KeyAnnotation = "monopod.io/wireguard-public-key"
+	// KeyAnnotation is the public key of the node's WireGuard. The API server refuses that of another node.
+	KeyAnnotation = podcidr.WireGuardKey
 	// EndpointAnnotation is the address and the UDP port at which others reach the node's WireGuard.
 	EndpointAnnotation = "monopod.io/wireguard-endpoint"
-	// MACAnnotation is the link address of the node's VXLAN.
+	// MACAnnotation is the link address of the node's VXLAN, which is that of macOf: another one could be that of another
+	// node, and is not believed.
 	MACAnnotation = "monopod.io/vxlan-mac"
 )
 
@@ -59,8 +60,10 @@ func factsOf(node *corev1.Node) facts {
 	}
 	f.key, _ = wgtypes.ParseKey(node.Annotations[KeyAnnotation])
 	f.endpoint, _ = netip.ParseAddrPort(node.Annotations[EndpointAnnotation])
-	if mac, err := net.ParseMAC(node.Annotations[MACAnnotation]); err == nil && len(mac) == 6 {
-		f.mac = mac.String()
+	if len(f.ranges) > 0 {
+		if mac := macOf(ipam.Gateway(f.ranges[0])).String(); node.Annotations[MACAnnotation] == mac {
+			f.mac = mac
+		}
 	}
 	return f
 }
@@ -137,10 +140,12 @@ func onLink(from, to facts) bool {
 	return families > 0
 }
 
-// via returns the address of a node in a directly connected subnet of another; invalid: there is none.
+// via returns the address of a node in a directly connected subnet of another; invalid: there is none. A node that
+// claims an address of the other one has none there.
 func via(from, to facts, is4 bool) netip.Addr {
 	for _, ip := range to.ips {
-		if ip.Is4() == is4 && slices.ContainsFunc(from.subnets, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+		if ip.Is4() == is4 && !slices.Contains(from.ips, ip) &&
+			slices.ContainsFunc(from.subnets, func(p netip.Prefix) bool { return p.Contains(ip) }) {
 			return ip
 		}
 	}
@@ -201,13 +206,18 @@ const (
 )
 
 // newPlan returns the desired state for a node, and the nodes that it cannot reach. Ranges that overlap those of the
-// node or of an older one are left out.
+// node or of an older one are left out, and so are their keys: whatever a node says about itself does not change the way
+// to another one.
 func newPlan(own facts, others []facts) (p Plan, unreachable []string) {
 	others = slices.SortedFunc(slices.Values(others), func(a, b facts) int {
 		return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.name, b.name))
 	})
-	taken := slices.Clone(own.ranges)
+	taken, keys := slices.Clone(own.ranges), map[wgtypes.Key]bool{own.key: true}
 	for _, other := range others {
+		if keys[other.key] {
+			other.key = wgtypes.Key{}
+		}
+		keys[other.key] = true
 		var ranges []netip.Prefix
 		for _, r := range other.ranges {
 			if !slices.ContainsFunc(taken, r.Overlaps) && hasFamily(own.ranges, r.Addr().Is4()) {

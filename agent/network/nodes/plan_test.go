@@ -13,10 +13,12 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/agent/network/cni/ipam"
 )
 
 // nodeWith returns a Node; each fact is "cidr=…", "ip=…" or one of the annotations: "subnets=…", "key=…", "endpoint=…",
-// "mac=…".
+// "mac=…", where own is the one that the node must have.
 func nodeWith(name string, all ...string) *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}}
 	for _, fact := range all {
@@ -34,6 +36,9 @@ func nodeWith(name string, all ...string) *corev1.Node {
 		case "endpoint":
 			node.Annotations[EndpointAnnotation] = value
 		case "mac":
+			if value == "own" {
+				value = macOf(ipam.Gateway(factsOf(node).ranges[0])).String()
+			}
 			node.Annotations[MACAnnotation] = value
 		}
 	}
@@ -80,7 +85,7 @@ func TestPlan(t *testing.T) {
 		unreachable string
 	}{
 		{"alone", own, nil, nil, ""},
-		{"in the same subnet", append(own, "key=a", "mac=0a:59:00:00:00:01"),
+		{"in the same subnet", append(own, "key=a", "mac=own"),
 			[]*corev1.Node{nodeWith("b", "cidr=10.88.1.0/24", "ip=192.168.1.2", "subnets=192.168.1.2/24", "key=b")},
 			[]string{"route 10.88.1.0/24 via 192.168.1.2"}, ""},
 		{"that says nothing, in the same subnet", own, []*corev1.Node{nodeWith("b", "cidr=10.88.1.0/24", "ip=192.168.1.2")},
@@ -92,20 +97,20 @@ func TestPlan(t *testing.T) {
 		{"that accepts only WireGuard", append(own, "key=a"),
 			[]*corev1.Node{nodeWith("b", "cidr=10.88.1.0/24", "ip=192.168.1.2", "key=b")},
 			[]string{"route 10.88.1.0/24 wireguard", "peer b at invalid AddrPort [10.88.1.0/24]", "overhead 80"}, ""},
-		{"in another subnet, with WireGuard and VXLAN", append(own, "key=a", "mac=0a:59:00:00:00:01"),
+		{"in another subnet, with WireGuard and VXLAN", append(own, "key=a", "mac=own"),
 			[]*corev1.Node{nodeWith("b", "cidr=10.88.1.0/24", "ip=10.0.0.2", "subnets=10.0.0.2/8", "key=b",
-				"mac=0a:59:00:00:00:02", "endpoint=[2001:db8::2]:1")},
+				"mac=own", "endpoint=[2001:db8::2]:1")},
 			[]string{"route 10.88.1.0/24 wireguard", "peer b at [2001:db8::2]:1 [10.88.1.0/24]", "overhead 80"}, ""},
-		{"without WireGuard", append(own, "key=a", "mac=0a:59:00:00:00:01"),
-			[]*corev1.Node{nodeWith("b", "cidr=10.88.1.0/24", "ip=10.0.0.2", "mac=0a:59:00:00:00:02")},
-			[]string{"route 10.88.1.0/24 via 10.88.1.1 vxlan", "neighbor 0a:59:00:00:00:02 at 10.0.0.2 [10.88.1.1]",
+		{"without WireGuard", append(own, "key=a", "mac=own"),
+			[]*corev1.Node{nodeWith("b", "cidr=10.88.1.0/24", "ip=10.0.0.2", "mac=own")},
+			[]string{"route 10.88.1.0/24 via 10.88.1.1 vxlan", "neighbor 0a:59:a9:00:51:21 at 10.0.0.2 [10.88.1.1]",
 				"overhead 50"}, ""},
-		{"VXLAN over IPv6", []string{"cidr=10.88.0.0/24", "ip=2001:db8::1", "mac=0a:59:00:00:00:01"},
-			[]*corev1.Node{nodeWith("b", "cidr=10.88.1.0/24", "ip=2001:db8:1::2", "mac=0a:59:00:00:00:02")},
+		{"VXLAN over IPv6", []string{"cidr=10.88.0.0/24", "ip=2001:db8::1", "mac=own"},
+			[]*corev1.Node{nodeWith("b", "cidr=10.88.1.0/24", "ip=2001:db8:1::2", "mac=own")},
 			[]string{"route 10.88.1.0/24 via 10.88.1.1 vxlan",
-				"neighbor 0a:59:00:00:00:02 at 2001:db8:1::2 [10.88.1.1]", "overhead 70"}, ""},
-		{"VXLAN without a common family", append(own, "mac=0a:59:00:00:00:01"),
-			[]*corev1.Node{nodeWith("b", "cidr=10.88.1.0/24", "ip=2001:db8:1::2", "mac=0a:59:00:00:00:02")}, nil, "b"},
+				"neighbor 0a:59:a9:00:51:21 at 2001:db8:1::2 [10.88.1.1]", "overhead 70"}, ""},
+		{"VXLAN without a common family", append(own, "mac=own"),
+			[]*corev1.Node{nodeWith("b", "cidr=10.88.1.0/24", "ip=2001:db8:1::2", "mac=own")}, nil, "b"},
 		{"without a tunnel", own, []*corev1.Node{nodeWith("b", "cidr=10.88.1.0/24", "ip=10.0.0.2")}, nil, "b"},
 		{"without ranges", own, []*corev1.Node{nodeWith("b", "ip=192.168.1.2")}, nil, ""},
 		{"dual stack", append(own, "cidr=fd88:0:0:0::/64", "ip=2001:db8::1", "subnets=192.168.1.1/24,2001:db8::1/64"),
@@ -128,6 +133,26 @@ func TestPlan(t *testing.T) {
 				nodeWith("c", "cidr=10.88.2.0/24", "ip=192.168.1.3", "subnets=192.168.1.3/24"),
 				nodeWith("d", "cidr=10.88.2.0/24", "ip=192.168.1.4", "subnets=192.168.1.4/24"),
 			}, []string{"route 10.88.2.0/24 via 192.168.1.3"}, "b d"},
+		{"that claims the address of this one", append(own, "key=a"),
+			[]*corev1.Node{nodeWith("b", "cidr=10.88.1.0/24", "ip=192.168.1.1", "subnets=192.168.1.1/24")}, nil, "b"},
+		{"that claims the address of another", own,
+			[]*corev1.Node{
+				nodeWith("a", "cidr=10.88.2.0/24", "ip=192.168.1.3", "subnets=192.168.1.3/24"),
+				nodeWith("b", "cidr=10.88.1.0/24", "ip=192.168.1.3", "subnets=192.168.1.3/24"),
+			}, []string{"route 10.88.2.0/24 via 192.168.1.3", "route 10.88.1.0/24 via 192.168.1.3"}, ""},
+		{"that claims the key of an older one", append(own, "key=a"),
+			[]*corev1.Node{
+				nodeWith("b", "cidr=10.88.1.0/24", "ip=10.0.0.2", "key=b", "endpoint=10.0.0.2:51820"),
+				nodeWith("c", "cidr=10.88.2.0/24", "ip=10.0.0.3", "key=b", "endpoint=10.0.0.3:51820"),
+			}, []string{"route 10.88.1.0/24 wireguard", "peer b at 10.0.0.2:51820 [10.88.1.0/24]", "overhead 80"}, "c"},
+		{"that claims the key of this one", append(own, "key=a"),
+			[]*corev1.Node{nodeWith("b", "cidr=10.88.1.0/24", "ip=10.0.0.2", "key=a")}, nil, "b"},
+		{"that claims the link address of another", append(own, "mac=own"),
+			[]*corev1.Node{
+				nodeWith("b", "cidr=10.88.2.0/24", "ip=10.0.0.2", "mac=0a:59:a9:00:51:21"),
+				nodeWith("c", "cidr=10.88.1.0/24", "ip=10.0.0.3", "mac=own"),
+			}, []string{"route 10.88.1.0/24 via 10.88.1.1 vxlan", "neighbor 0a:59:a9:00:51:21 at 10.0.0.3 [10.88.1.1]",
+				"overhead 50"}, "b"},
 	} {
 		var others []facts
 		for _, node := range tt.others {
@@ -149,7 +174,7 @@ func TestBothNodesChooseTheSameWay(t *testing.T) {
 	var all []facts
 	for _, subnets := range []string{"", "192.168.1.%d/24", "192.168.1.%d/28", "10.0.0.%d/24"} {
 		for _, key := range []string{"", "key=%d"} {
-			for _, mac := range []string{"", "mac=0a:59:00:00:00:%02d"} {
+			for _, mac := range []string{"", "mac=own"} {
 				i := len(all) + 1
 				given := []string{fmt.Sprintf("cidr=10.88.%d.0/24", i), fmt.Sprintf("ip=192.168.1.%d", i*3)}
 				if subnets != "" {
@@ -157,7 +182,7 @@ func TestBothNodesChooseTheSameWay(t *testing.T) {
 				}
 				for _, format := range []string{key, mac} {
 					if format != "" {
-						given = append(given, fmt.Sprintf(format, i))
+						given = append(given, strings.ReplaceAll(format, "%d", fmt.Sprint(i)))
 					}
 				}
 				all = append(all, factsOf(nodeWith(fmt.Sprint(i), given...)))
@@ -176,7 +201,7 @@ func TestBothNodesChooseTheSameWay(t *testing.T) {
 func TestFacts(t *testing.T) {
 	t.Parallel()
 	node := nodeWith("a", "cidr=10.88.1.0/24", "ip=192.168.1.2", "subnets=192.168.1.2/24,2001:db8::2/64", "key=a",
-		"endpoint=192.168.1.2:51820", "mac=0a:59:00:00:00:01")
+		"endpoint=192.168.1.2:51820", "mac=own")
 	f := factsOf(node)
 	if diff := cmp.Diff(node.Annotations, f.annotations()); diff != "" || f.silent {
 		t.Errorf("silent %v, annotations: %s", f.silent, diff)
@@ -190,7 +215,7 @@ func TestFacts(t *testing.T) {
 	if diff := cmp.Diff(want, change); diff != "" || !changed {
 		t.Error(diff)
 	}
-	broken := factsOf(nodeWith("b", "cidr=ten", "ip=x", "subnets=y", "endpoint=z", "mac=1"))
+	broken := factsOf(nodeWith("b", "cidr=ten", "ip=x", "subnets=y", "endpoint=z", "mac=0a:59:00:00:00:01"))
 	if len(broken.ranges)+len(broken.ips)+len(broken.subnets) > 0 || broken.endpoint.IsValid() || broken.mac != "" {
 		t.Errorf("facts that do not parse: %+v", broken)
 	}
@@ -200,7 +225,7 @@ func TestTunnels(t *testing.T) {
 	t.Parallel()
 	near := nodeWith("near", "cidr=10.88.1.0/24", "ip=192.168.1.2", "subnets=192.168.1.2/24")
 	far := nodeWith("far", "cidr=10.88.2.0/24", "ip=10.0.0.2", "subnets=10.0.0.2/24")
-	vxlanOnly := nodeWith("vxlan", "cidr=10.88.3.0/24", "ip=10.0.0.3", "mac=0a:59:00:00:00:03")
+	vxlanOnly := nodeWith("vxlan", "cidr=10.88.3.0/24", "ip=10.0.0.3", "mac=own")
 	registering := nodeWith("new", "cidr=10.88.4.0/24")
 	for _, tt := range []struct {
 		mode        Mode

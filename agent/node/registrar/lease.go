@@ -29,7 +29,12 @@ func (r *Registrar) lease(ctx context.Context) error {
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	node := r.Current()
+	// Without the lease there may be no Node either, if the server was restored from a snapshot: the Node that was read
+	// before may be that of the cache for a time without servers.
+	node, err := r.registered(ctx)
+	if err != nil {
+		return err
+	}
 	l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}
 	_ = fill(l)
 	if _, err := r.Client.Create(ctx, l); err != nil {

@@ -16,16 +16,21 @@ import (
 	"monopod/apiserver/kit/podcidr"
 )
 
+// managedAttach is the annotation by which a kubelet leaves the attachment of volumes to a controller. Programs rely on
+// it: flannel fails for a Node without annotations.
+const managedAttach = "volumes.kubernetes.io/controller-managed-attach-detach"
+
 // newNode returns the node for its first registration.
 func (r *Registrar) newNode() *corev1.Node {
 	node := &corev1.Node{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
-		ObjectMeta: metav1.ObjectMeta{Name: r.cfg.NodeName, Labels: r.labels()},
-		Spec:       corev1.NodeSpec{Taints: slices.Clone(r.cfg.Taints)},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: r.cfg.NodeName, Labels: r.labels(),
+			Annotations: map[string]string{managedAttach: "true"}},
+		Spec: corev1.NodeSpec{Taints: slices.Clone(r.cfg.Taints)},
 	}
 	node.Status.Capacity, node.Status.Allocatable = r.Resources()
 	if r.cfg.OwnPodCIDRs != nil && r.cfg.OwnPodCIDRs() {
-		node.Annotations = map[string]string{podcidr.Annotation: podcidr.Self}
+		node.Annotations[podcidr.Annotation] = podcidr.Self
 	}
 	return node
 }
@@ -131,6 +136,7 @@ func (r *Registrar) register(ctx context.Context) (*corev1.Node, error) {
 			cur.Labels = map[string]string{}
 		}
 		maps.Copy(cur.Labels, r.labels())
+		metav1.SetMetaDataAnnotation(&cur.ObjectMeta, managedAttach, "true")
 		return nil
 	})
 }

@@ -52,6 +52,7 @@ type Config struct {
 	// PodRanges returns the CIDRs of pods instead of Pods, once they are known; previous are those of the last start.
 	PodRanges func(ctx context.Context, previous []netip.Prefix) ([]netip.Prefix, error)
 	Services  []netip.Prefix // the CIDRs of Services
+	CNI       bool           // pods have a CNI network of the administrator
 	Log       *zap.Logger
 	Guard     *guard.Guard // of the goroutine that deletes leases; nil: its panic is only recovered
 	Clock     clock.Clock  // nil: the real one
@@ -221,7 +222,7 @@ func (c *Child) prepare(ctx context.Context) error {
 	}
 	network, err := cni.Prepare(cni.Config{
 		Dir: c.layout.cni, ID: c.layout.id, Executable: c.config.Executable, Pods: c.config.MaxPods,
-		Subnets: pods, Services: c.config.Services, Log: c.config.Log,
+		Subnets: pods, Services: c.config.Services, Admin: c.config.CNI, Log: c.config.Log,
 	})
 	if err != nil {
 		return err

@@ -25,7 +25,8 @@ type configFile struct {
 	Socket          string
 	Snapshotter     string
 	SandboxImage    string
-	BinDir, ConfDir string
+	BinDirs         []string // containerd 1 uses only the last one
+	ConfDir         string
 	Hosts           string
 	CDI             string // folder of the node's own CDI specs
 	RestrictOOM     bool   // without CAP_SYS_RESOURCE, oom_score_adj cannot be lowered
@@ -89,7 +90,7 @@ disabled_plugins = [
   stats_collect_period = "1h"
   [plugins."io.containerd.cri.v1.runtime".containerd]${runtimes}
   [plugins."io.containerd.cri.v1.runtime".cni]
-    bin_dirs = [${binDir}]
+    bin_dirs = [${binDirs}]
     conf_dir = ${confDir}
     use_internal_loopback = true
 `}
@@ -108,10 +109,15 @@ const commonConfig = `temp = ${temp}
 // linker from dropping any exported method of the program.
 func (s configFile) render() string {
 	quote := strconv.Quote // for paths, TOML's basic strings are the same as Go's
+	var binDirs []string
+	for _, dir := range s.BinDirs {
+		binDirs = append(binDirs, quote(dir))
+	}
 	values := map[string]string{
 		"root": quote(s.Root), "state": quote(s.State), "socket": quote(s.Socket), "snapshotter": quote(s.Snapshotter),
-		"sandboxImage": quote(s.SandboxImage), "binDir": quote(s.BinDir), "confDir": quote(s.ConfDir),
-		"hosts": quote(s.Hosts), "cdi": quote(s.CDI), "temp": quote(s.Root + "/tmpmounts"), "opt": quote(s.Root + "/opt"),
+		"sandboxImage": quote(s.SandboxImage), "binDir": binDirs[len(binDirs)-1], "binDirs": strings.Join(binDirs, ", "),
+		"confDir": quote(s.ConfDir),
+		"hosts":   quote(s.Hosts), "cdi": quote(s.CDI), "temp": quote(s.Root + "/tmpmounts"), "opt": quote(s.Root + "/opt"),
 		"restrictOOM":     strconv.FormatBool(s.RestrictOOM),
 		"disableAppArmor": strconv.FormatBool(s.DisableAppArmor),
 		"runtimes":        s.runtimes(),
@@ -147,7 +153,7 @@ func (c *Child) configFile(found programs, network cni.Network) configFile {
 	return configFile{
 		Major: found.version.major, Root: c.layout.root, State: c.layout.state, Socket: c.layout.socket,
 		Snapshotter: c.snapshotter, SandboxImage: oci.PauseRef,
-		BinDir: network.BinDir(), ConfDir: network.ConfDir(), Hosts: c.layout.hosts, CDI: c.layout.cdi,
+		BinDirs: network.BinDirs(), ConfDir: network.ConfDir(), Hosts: c.layout.hosts, CDI: c.layout.cdi,
 		RestrictOOM: !hasCapability(unix.CAP_SYS_RESOURCE), DisableAppArmor: !hasAppArmor(),
 		Runtimes: found.ociRuntimes, Systemd: c.config.Systemd, Shim: found.shim, NoPivot: rootIsInitramfs(),
 	}

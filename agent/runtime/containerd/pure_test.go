@@ -32,7 +32,7 @@ func TestParseVersion(t *testing.T) {
 
 func TestRender(t *testing.T) {
 	t.Parallel()
-	s := configFile{Root: `/a "b"/root`, Socket: "/s", CDI: "/d/cdi", BinDir: "/bin", ConfDir: "/net.d",
+	s := configFile{Root: `/a "b"/root`, Socket: "/s", CDI: "/d/cdi", BinDirs: []string{"/bin"}, ConfDir: "/net.d",
 		SandboxImage: "p:1",
 		Snapshotter:  "native", RestrictOOM: true, Runtimes: []ociRuntime{{"crun", "/x/crun"}, {"runc", "/x/runc"}}}
 	for _, tt := range []struct {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -195,21 +196,24 @@ func (a *Entry) KubeletPort() int32 {
 	return int32(at.Port())
 }
 
-// Certificates describes the certificates in use.
+// Certificates describes the certificates in use, and that of the authority of kubelets, if there is one.
 func (a *Entry) Certificates() []auth.Certificate {
 	c := a.current.Load()
 	all := []auth.Certificate{
 		auth.CertificateOf("server", c.serving.Leaf), auth.CertificateOf("admin", c.admin.Leaf),
 	}
-	for rest := a.CA; ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			return all
-		}
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
-			all = append(all, auth.CertificateOf("authority", cert))
+	kubelets, _ := os.ReadFile(a.pki("kubelet-ca.crt")) // none before the first use
+	for _, of := range []struct {
+		name string
+		pem  []byte
+	}{{"authority", a.CA}, {"kubelet-authority", kubelets}} {
+		for block, rest := pem.Decode(of.pem); block != nil; block, rest = pem.Decode(rest) {
+			if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+				all = append(all, auth.CertificateOf(of.name, cert))
+			}
 		}
 	}
+	return all
 }
 
 // Node returns the name of the node that uses pki/node.token and whose kubelet API is served.

@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -29,8 +30,11 @@ const (
 	// openTime limits a connection to the server, with its handshakes.
 	openTime = 10 * time.Second
 	// keepAlive is the interval of pings; a tunnel whose peer does not answer within pingTime ends.
-	keepAlive = 30 * time.Second
+	keepAlive = 10 * time.Second
 	pingTime  = 10 * time.Second
+	// maxPings is the maximum number of pings from a node within keepAlive. yamux starts a goroutine for each of them, so
+	// that a node that sends pings and does not read the answers would fill the memory of the server.
+	maxPings = 60
 )
 
 func config() *yamux.Config {
@@ -83,7 +87,8 @@ func upgrade(conn net.Conn, u *url.URL) (*yamux.Session, error) {
 	return yamux.Server(buffered{conn, from}, config())
 }
 
-// Accept upgrades a node's request. The session opens connections to the node until either side closes it.
+// Accept upgrades a node's request. The session opens connections to the node until either side closes it, or the node
+// sends more than maxPings. For each connection the server keeps at most 256 KiB that nobody has read (yamux's window).
 func Accept(w http.ResponseWriter, r *http.Request) (*yamux.Session, error) {
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -95,7 +100,7 @@ func Accept(w http.ResponseWriter, r *http.Request) (*yamux.Session, error) {
 		conn.Close()
 		return nil, err
 	}
-	return yamux.Client(buffered{conn, rw.Reader}, config())
+	return yamux.Client(&ofNode{buffered: buffered{conn, rw.Reader}}, config())
 }
 
 // State is what a server knows about the tunnel of a node since it started.
@@ -132,3 +137,51 @@ type buffered struct {
 
 // Read implements io.Reader.
 func (b buffered) Read(p []byte) (int, error) { return b.from.Read(p) }
+
+// ofNode is a connection from a node. It fails after too many pings.
+type ofNode struct {
+	buffered
+	header [12]byte  // of a frame: version, type, two bytes of flags, four of the stream's ID, four of a length
+	have   int       // bytes of header that have been read
+	body   uint32    // bytes of the frame's body that have not been read
+	pings  int       // since the time
+	since  time.Time // zero: before the first ping
+}
+
+// The types of frames (spec.md of yamux).
+const (
+	typeData = 0
+	typePing = 2
+)
+
+var errPings = errors.New("the machine sent too many pings")
+
+// Read implements io.Reader.
+func (c *ofNode) Read(p []byte) (int, error) {
+	n, err := c.buffered.Read(p)
+	for rest := p[:n]; len(rest) > 0; {
+		if c.body > 0 {
+			skip := min(c.body, uint32(len(rest)))
+			c.body, rest = c.body-skip, rest[skip:]
+			continue
+		}
+		more := copy(c.header[c.have:], rest)
+		c.have, rest = c.have+more, rest[more:]
+		if c.have < len(c.header) {
+			break
+		}
+		c.have = 0
+		switch c.header[1] {
+		case typeData:
+			c.body = binary.BigEndian.Uint32(c.header[8:])
+		case typePing:
+			if now := time.Now(); now.Sub(c.since) > keepAlive {
+				c.pings, c.since = 0, now
+			}
+			if c.pings++; c.pings > maxPings {
+				return 0, errPings
+			}
+		}
+	}
+	return n, err
+}

@@ -14,10 +14,12 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"monopod/apiserver/auth"
 	"monopod/apiserver/kit/claim"
 	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/podcidr"
 	"monopod/apiserver/kit/volume"
 	"monopod/apiserver/registry/admission"
 )
@@ -57,7 +59,7 @@ func (n nodeWrite) check(ctx context.Context) error {
 	case client.Pods:
 		return n.pod(ctx)
 	case client.Nodes:
-		return n.nodeItself()
+		return n.nodeItself(ctx)
 	case client.ServiceAccounts:
 		return n.token(ctx)
 	case client.Leases:
@@ -76,7 +78,7 @@ func (n nodeWrite) check(ctx context.Context) error {
 	case client.PodCertificateRequests:
 		return n.certificate(ctx)
 	case client.PersistentVolumeClaims:
-		return n.claim()
+		return n.claim(ctx)
 	case client.PersistentVolumes:
 		return n.volume()
 	}
@@ -86,8 +88,9 @@ func (n nodeWrite) check(ctx context.Context) error {
 	return nil
 }
 
-// claim allows a node that has expanded a volume to report that in the claim's status.
-func (n nodeWrite) claim() error {
+// claim allows a node that has expanded a volume to report that in the claim's status: for claims that its pods use, and
+// for volumes in its own folder.
+func (n nodeWrite) claim(ctx context.Context) error {
 	if n.Subresource != "status" || n.Operation != admission.Update {
 		return fmt.Errorf("unexpected operation %q on persistentvolumeclaims subresource %q", n.Operation, n.Subresource)
 	}
@@ -101,6 +104,27 @@ func (n nodeWrite) claim() error {
 	if !equality.Semantic.DeepEqual(rest(n.Object), rest(n.Old)) {
 		return fmt.Errorf("node %q is not allowed to update fields other than status.quantity and status.conditions", n.node)
 	}
+	pods, err := client.List[*corev1.Pod](ctx, n.client, client.Selector{Namespace: n.Namespace,
+		Fields: fields.OneTermEqualSelector("spec.nodeName", n.node)})
+	if err != nil {
+		return err
+	}
+	used := false
+	for _, pod := range pods {
+		volume.All().References(pod, func(resource, name string) {
+			used = used || resource == n.Resource.GVR.Resource && name == n.Name
+		})
+	}
+	if used {
+		return nil
+	}
+	v, err := client.Get[*corev1.PersistentVolume](ctx, n.client, "", n.Old.(*corev1.PersistentVolumeClaim).Spec.VolumeName)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if err != nil || !n.holds(v) {
+		return fmt.Errorf("node %q can only update the status of claims that its pods use, and of volumes in its folder", n.node)
+	}
 	return nil
 }
 
@@ -109,11 +133,16 @@ func (n nodeWrite) claim() error {
 func (n nodeWrite) volume() error {
 	for _, object := range []client.Object{n.Object, n.Old} {
 		v, ok := object.(*corev1.PersistentVolume)
-		if ok && (v.Spec.Local == nil || v.Annotations[claim.ProvisionedBy] != claim.Provisioner || !onlyOn(v, n.node)) {
+		if ok && !n.holds(v) {
 			return fmt.Errorf("can only create, update and delete PersistentVolumes of %s on node %q", claim.Provisioner, n.node)
 		}
 	}
 	return nil
+}
+
+// holds reports whether a volume is in the node's own folder.
+func (n nodeWrite) holds(v *corev1.PersistentVolume) bool {
+	return v.Spec.Local != nil && v.Annotations[claim.ProvisionedBy] == claim.Provisioner && onlyOn(v, n.node)
 }
 
 // onlyOn reports whether a volume can be used only on the node.
@@ -197,8 +226,8 @@ func (n nodeWrite) ownerOf(ctx context.Context, pod *corev1.Pod) error {
 }
 
 // nodeItself allows the agent to write its own Node, except for taints and labels of the cluster, which would attract
-// other pods, and the ranges of its pods, which could be those of another node.
-func (n nodeWrite) nodeItself() error {
+// other pods, and the ranges of its pods and its WireGuard key, which could be those of another node.
+func (n nodeWrite) nodeItself(ctx context.Context) error {
 	if n.Name != n.node {
 		return fmt.Errorf("node %q is not allowed to modify node %q", n.node, n.Name)
 	}
@@ -222,7 +251,21 @@ func (n nodeWrite) nodeItself() error {
 	if labels := forbiddenLabels(next.Labels, was.Labels); len(labels) > 0 {
 		return fmt.Errorf("node %q is not allowed to modify labels: %s", n.node, strings.Join(labels, ", "))
 	}
-	return nil
+	return n.ownKey(ctx, next, &was)
+}
+
+// ownKey refuses the WireGuard key of another node: packets to that one would be lost.
+func (n nodeWrite) ownKey(ctx context.Context, next, was *corev1.Node) error {
+	if key := next.Annotations[podcidr.WireGuardKey]; key == "" || key == was.Annotations[podcidr.WireGuardKey] {
+		return nil
+	}
+	all, err := client.List[*corev1.Node](ctx, n.client, client.Selector{})
+	for _, other := range all {
+		if other.Name != n.node && podcidr.HasKeyOf(next, other) {
+			return fmt.Errorf("node %q is not allowed to have the WireGuard key of node %q", n.node, other.Name)
+		}
+	}
+	return err
 }
 
 // forbiddenLabels returns the changed labels that an agent must not set.
