@@ -164,6 +164,7 @@ func (p page) apply(yaml, kindAndName string) {
 	p.press("main", "Check")
 	p.press(".review", "Create it")
 	p.press(".review", kindAndName)
+	p.sees(`document.querySelector("#title") && !document.querySelector(".drop")`)
 }
 
 func (p page) workload(*box) {

@@ -86,6 +86,11 @@ func common() []look {
 				p.visit("#/create")
 				p.types(strings.Replace(begun, "spec:\n", "spec:\n  replica: 1 # one\n  minReadySeconds: \"1\"\n", 1), "im")
 			}},
+		{name: "search", hash: "#/search?q=web", ready: rows + ` > 3`},
+		{name: "who may", hash: "#/access", ready: rows + ` > 0`},
+		{name: "releases", hash: "#/helm", ready: rows + ` > 0`},
+		{name: "release", hash: "#/helm/default/tower", ready: text("[data-section=History]")},
+		{name: "node terminal", hash: "#/nodes/-/greenhouse-01/shell", ready: text(".console") + `?.includes("#")`},
 		{name: "missing", hash: "#/nosuchkind", ready: `document.querySelector(".empty")`},
 		{name: "help",
 			ready: `document.querySelector("dialog dl dt") && document.querySelector(".documents details[open] table")`,

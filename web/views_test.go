@@ -110,6 +110,7 @@ func (p page) helm(b *box) {
 	helm("uninstall", "desk")
 	p.visit("#/helm")
 	p.sees(`%s?.startsWith("No release is installed.")`, text("#main .empty"))
+	helm("install", "tower", "lamp", "color=blue") // which the screens show
 }
 
 // nodeTerminal runs a command on the node, which only admins may.
