@@ -38,7 +38,7 @@ func TestLanguages(t *testing.T) {
 
 	axe := axeCore(t)
 	p.do(chromedp.EmulateViewport(390, 860))
-	for language, title := range map[string]string{"de": "Übersicht", "fr": "Vue d’ensemble", "ja": "概要", "zh": "概览"} {
+	for language, title := range map[string]string{"de": "Übersicht", "fr": "Aperçu", "ja": "概要", "zh": "概览"} {
 		p.speaks(a.url, language)
 		p.sees(`%s === %q && document.documentElement.lang === %q`, text("#title"), title, language)
 		for _, s := range []look{

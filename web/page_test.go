@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -74,6 +77,9 @@ func (p page) signIn(a *api) {
 // when the network of the machine changes, for example while other tests create pods; repeated requests count once.
 func (p page) firstVisit(a *api) {
 	p.value(`performance.setResourceTimingBufferSize(500) || true`)
+	if _, err := chromedp.Call(p.ctx, network.ClearBrowserCache, cdp.Empty{}); err != nil { // revalidated files have no body
+		p.t.Fatal(err)
+	}
 	p.load(a.url)
 	p.sees(`document.body.dataset.view === "in" && %s === "Live"`, text("#link-text"))
 	const all = `[...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]`

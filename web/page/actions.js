@@ -68,6 +68,7 @@ export function buttons(kind, obj) {
 
 const MOST_NAMED = 10;
 
+/** some are the first of a list as text, and how many more there are. */
 const some = (list, most, between) => {
   const first = list.slice(0, most).join(between);
   return list.length > most ? t`${first} and ${list.length - most} more` : first;

@@ -251,7 +251,7 @@ export default {
   "Other policies of these pods": "Autres politiques de ces Pods",
   "Otherwise take the token that admin.kubeconfig contains:": "Sinon, utilisez le jeton que contient admin.kubeconfig :",
   "Other…": "Autre…",
-  "Overview": "Vue d’ensemble",
+  "Overview": "Aperçu",
   "Owned objects": "Objets possédés",
   "Owner": "Propriétaire",
   "Parts": "Parties",
