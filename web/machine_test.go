@@ -145,6 +145,7 @@ func TestPageOfMachine(t *testing.T) {
 		{"CronJob", page.cronJob},
 		{"certificates", page.certificates},
 		{"newcomer", page.newcomer},
+		{"newcomer with a phone", page.onPhone},
 		{"slow network", page.slowNetwork},
 		{"screens", page.screens},
 		{"restart", page.restart},

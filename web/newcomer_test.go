@@ -2,6 +2,8 @@ package web_test
 
 import (
 	"fmt"
+
+	"github.com/chromedp/chromedp"
 )
 
 // kiosk is a Deployment that works.
@@ -70,6 +72,14 @@ func (p page) newcomer(*box) {
 	p.press("dialog", "Delete")
 	p.visit("#/pods?q=label%3Aapp%3Dkiosk")
 	p.sees(`%s === "No pods."`, text(".empty"))
+}
+
+// onPhone does the same in the window of a phone.
+func (p page) onPhone(b *box) {
+	p.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile, chromedp.EmulateTouch))
+	p.newcomer(b)
+	p.do(chromedp.EmulateReset())
+	p.do(chromedp.EmulateViewport(1360, 1000))
 }
 
 // reads waits until the section Why of the Deployment's page contains words.
