@@ -73,7 +73,7 @@ func (s shell) ExecInContainer(ctx context.Context, _, _, _ string, _ []string, 
 		return fmt.Errorf("cannot start %s: %w", cmd.Path, err)
 	}
 	defer context.AfterFunc(ctx, func() { terminal.Close() })() // hangs up what runs in the foreground
-	control, err := terminal.SyscallConn() // which Close does not race with
+	control, err := terminal.SyscallConn()                      // which Close does not race with
 	if err != nil {
 		return errors.Join(err, terminal.Close(), cmd.Wait())
 	}
