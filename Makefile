@@ -108,7 +108,7 @@ run: build web ## start Monopod with a sample workload; Ctrl-C stops all of it
 	@testdata/run.sh
 
 test: ## every test
-	@testdata/install.sh containerd runc curl chromium gcc libc6-dev libseccomp-dev pkgconf etcd-server openssl nftables containernetworking-plugins musl-tools crun minisign shellcheck ansible-core man-db
+	@testdata/install.sh containerd runc curl chromium gcc libc6-dev libseccomp-dev pkgconf etcd-server openssl nftables containernetworking-plugins musl-tools crun minisign shellcheck ansible-core
 	$(GO) vet $(COMPILE) $(PACKAGES)
 	$(GO) test $(TESTFLAGS) $(PACKAGES)
 

@@ -12,7 +12,6 @@ for package in "$@"; do
 	esac
 	[ "$package" != nftables ] || program=nft
 	[ "$package" != ansible-core ] || program=ansible-playbook
-	[ "$package" != man-db ] || program=man
 	[ "$package" != musl-tools ] || program=musl-gcc
 	[ "$package" != libseccomp-dev ] || program=/usr/include/seccomp.h
 	[ "$package" != libc6-dev ] || program=/usr/include/stdio.h
