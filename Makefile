@@ -29,7 +29,20 @@ VERSION ?= $(shell git describe --tags --exact-match --dirty 2>/dev/null)
 # method in the binary.
 #
 # TAGS=kubectl puts Kubernetes' kubectl, compressed, into the program.
-BUILD = CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w -X monopod/agent/cmd/commandline.release=$(VERSION)' -o $(PROGRAM)
+BUILD = CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w -X $(LINKED).release=$(VERSION) -X $(LINKED).publicKey=$(PUBLIC_KEY) -X $(LINKED).parts=$(subst $(SPACE),$(COMMA),$(strip $(PARTS)))' -o $(PROGRAM)
+LINKED = monopod/agent/cmd/commandline
+COMMA = ,
+SPACE = $(COMMA:,=) $(COMMA:,=)
+
+# With MINISIGN_KEY, a secret key of `minisign -G`, dist signs SHA256SUMS. The public key, by default the file beside it,
+# is in the programs: monopod upgrade accepts what it has signed.
+MINISIGN_PUB ?= $(MINISIGN_KEY:.key=.pub)
+PUBLIC_KEY = $(if $(MINISIGN_PUB),$(or $(shell sed -n 2p '$(MINISIGN_PUB)'),$(error MINISIGN_PUB: no public key in $(MINISIGN_PUB))))
+
+# What monopod version says about the programs inside.
+PARTS = $(if $(KUBECTL),kubectl=$(KUBECTL_VERSION))
+build: PARTS += $(shell sed -nE 's|.*github.com/containerd/containerd/v2 (v[^ ]+).*|containerd=\1|p; s|.*github.com/opencontainers/runc (v[^ ]+).*|runc=\1|p' testdata/runtime/go.mod)
+KUBECTL_VERSION = v1.37.2
 PROGRAM = bin/monopod
 KUBECTL = $(if $(filter kubectl,$(TAGS)),agent/cmd/kubectl.zst)
 
@@ -59,21 +72,29 @@ deb: build ## bin/monopod_VERSION_ARCHITECTURE.deb; GOARCH=arm64 makes it for an
 sbom: build
 	GOOS= GOARCH= $(GO) run -C testdata/sbom . '$(VERSION)' ../../$(RUNTIME) ../../$(PROGRAM) >$(PROGRAM).cdx.json
 
-dist: ## bin/dist: what a release consists of, for four architectures, with packages, bills of materials and checksums
+# URL is the folder from which install.sh downloads unless MONOPOD_URL says otherwise.
+dist: ## bin/dist: a release for four architectures, with packages, bills of materials, install.sh and checksums; MINISIGN_KEY=FILE signs it
 	rm -rf bin/dist bin/runtime-*
 	mkdir -p bin/dist
 	GOOS=linux GOARCH=amd64 $(MAKE) deb sbom PROGRAM=bin/dist/monopod-linux-amd64
 	GOOS=linux GOARCH=arm64 $(MAKE) deb sbom PROGRAM=bin/dist/monopod-linux-arm64
 	GOOS=linux GOARCH=arm GOARM=7 $(MAKE) deb sbom PROGRAM=bin/dist/monopod-linux-armv7
 	GOOS=linux GOARCH=riscv64 $(MAKE) deb sbom PROGRAM=bin/dist/monopod-linux-riscv64
+	sed -e "s|^site=$$|site='$(URL)'|" -e "s|^key=$$|key='$(PUBLIC_KEY)'|" packaging/install.sh >bin/dist/install.sh
 	cd bin/dist && sha256sum * >SHA256SUMS && ls -l
+ifdef MINISIGN_KEY
+	minisign -S -s '$(MINISIGN_KEY)' -m bin/dist/SHA256SUMS -t 'monopod $(DEBVERSION)'
+	minisign -V -q -P '$(PUBLIC_KEY)' -m bin/dist/SHA256SUMS
+else
+	@echo "bin/dist is not signed: MINISIGN_KEY=FILE names no key" >&2
+endif
 
 web: ## bin/web.tar, the sample image
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/web ./testdata/web
 	GOOS= GOARCH= IMAGE_ARCH=$(shell $(GO) env GOARCH) $(GO) run ./testdata/web/pack -program bin/web -o bin/web.tar
 
 kubectl: ## bin/kubectl, Kubernetes' own
-	CGO_ENABLED=0 $(GO) build -C testdata/kubectl -trimpath -ldflags='-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2' -o ../../bin/kubectl .
+	CGO_ENABLED=0 $(GO) build -C testdata/kubectl -trimpath -ldflags='-s -w -X k8s.io/component-base/version.gitVersion=$(KUBECTL_VERSION)' -o ../../bin/kubectl .
 
 agent/cmd/kubectl.zst: kubectl
 	GOOS= GOARCH= $(GO) run ./testdata/compress <bin/kubectl >$@.tmp
@@ -87,7 +108,7 @@ run: build web ## start Monopod with a sample workload; Ctrl-C stops all of it
 	@testdata/run.sh
 
 test: ## every test
-	@testdata/install.sh containerd runc curl chromium gcc libc6-dev libseccomp-dev pkgconf etcd-server openssl nftables containernetworking-plugins musl-tools crun
+	@testdata/install.sh containerd runc curl chromium gcc libc6-dev libseccomp-dev pkgconf etcd-server openssl nftables containernetworking-plugins musl-tools crun minisign shellcheck ansible-core
 	$(GO) vet $(COMPILE) $(PACKAGES)
 	$(GO) test $(TESTFLAGS) $(PACKAGES)
 

@@ -12,10 +12,14 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 )
 
-var update = flag.Bool("update", false, "write the generated pages of docs")
+var (
+	update = flag.Bool("update", false, "write the generated pages of docs")
+	man    = flag.String("man", "", "folder for the man pages, for testdata/deb.sh")
+)
 
 var (
 	link    = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]*))?\)`)
@@ -145,6 +149,34 @@ func table(w *strings.Builder, flags *pflag.FlagSet) {
 		fmt.Fprintf(w, "| `--%s` | %s | %s |\n", f.Name, strings.ReplaceAll(value, "|", "\\|"),
 			strings.ReplaceAll(f.Usage, "|", "\\|"))
 	})
+}
+
+// TestManPages makes a man page of each command.
+func TestManPages(t *testing.T) {
+	dir := *man
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	root := command()
+	root.InitDefaultCompletionCmd()
+	root.DisableAutoGenTag = true
+	// The date is that of SOURCE_DATE_EPOCH.
+	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "Monopod", Manual: "Monopod"}, dir); err != nil {
+		t.Fatal(err)
+	}
+	for page, want := range map[string][]string{
+		"monopod":               {".SH SYNOPSIS", `monopod-install(1)`},
+		"monopod-serve":         {"--data-dir", "/var/lib/monopod"},
+		"monopod-snapshot-save": {`monopod-snapshot(1)`},
+		"monopod-upgrade":       {"FILE|URL", "--insecure-skip-signature"},
+	} {
+		text := read(t, filepath.Join(dir, page+".1"))
+		for _, want := range want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s.1 does not contain %q", page, want)
+			}
+		}
+	}
 }
 
 // In the help, every command has a subject, except commands for scripts and tests.

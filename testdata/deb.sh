@@ -4,10 +4,11 @@ set -eu
 program=$1 version=$2 architecture=$3 file=$4
 top=$(dirname "$0")/..
 root=$(mktemp -d)
-trap 'rm -rf "$root"' EXIT
+trap 'rm -rf "$root" "$root.host" "$root.out"' EXIT
 umask 022
 mkdir -p "$root/DEBIAN" "$root/usr/bin" "$root/lib/systemd/system" "$root/etc/default" "$root/usr/share/doc/monopod" \
-	"$root/usr/share/bash-completion/completions"
+	"$root/usr/share/bash-completion/completions" "$root/usr/share/zsh/vendor-completions" \
+	"$root/usr/share/fish/vendor_completions.d" "$root/usr/share/man/man1"
 chmod 755 "$root"
 install -m 755 "$program" "$root/usr/bin/monopod"
 
@@ -23,9 +24,19 @@ cat >"$root/etc/default/monopod" <<'END'
 #MONOPOD_TLS_SAN=box.example.com
 END
 echo /etc/default/monopod >"$root/DEBIAN/conffiles"
-completion=$root/usr/share/bash-completion/completions/monopod
-"$program" completion bash >"$completion" 2>/dev/null || # the program is for another architecture
-	(cd "$top" && GOOS='' GOARCH='' CGO_ENABLED=0 "${GO:-go}" run -trimpath -tags grpcnotrace -ldflags='-s -w' . completion bash) >"$completion"
+# host is the program for this machine, which prints the completions.
+host=$program
+if ! "$host" version >/dev/null 2>&1; then
+	host=$root.host
+	(cd "$top" && GOOS='' GOARCH='' CGO_ENABLED=0 "${GO:-go}" build -trimpath -tags grpcnotrace -ldflags='-s -w' -o "$host" .)
+fi
+"$host" completion bash >"$root/usr/share/bash-completion/completions/monopod"
+"$host" completion zsh >"$root/usr/share/zsh/vendor-completions/_monopod"
+"$host" completion fish >"$root/usr/share/fish/vendor_completions.d/monopod.fish"
+# The pages need a library that is not in the program: a test that has it writes them.
+(cd "$top" && GOOS='' GOARCH='' CGO_ENABLED=0 TZ=UTC "${GO:-go}" test -trimpath -tags grpcnotrace -vet=off -ldflags='-s -w' \
+	-count=1 -run '^TestManPages$' . -man "$root/usr/share/man/man1" >"$root.out") || { cat "$root.out" >&2; exit 1; }
+gzip -9n "$root"/usr/share/man/man1/*
 cp "$top/LICENSE" "$root/usr/share/doc/monopod/copyright"
 gzip -9nc "$top/CHANGELOG.md" >"$root/usr/share/doc/monopod/changelog.gz"
 

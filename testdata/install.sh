@@ -11,6 +11,7 @@ for package in "$@"; do
 	libc6-dev-*) program=/var/lib/dpkg/info/$package.list ;;
 	esac
 	[ "$package" != nftables ] || program=nft
+	[ "$package" != ansible-core ] || program=ansible-playbook
 	[ "$package" != musl-tools ] || program=musl-gcc
 	[ "$package" != libseccomp-dev ] || program=/usr/include/seccomp.h
 	[ "$package" != libc6-dev ] || program=/usr/include/stdio.h

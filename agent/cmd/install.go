@@ -163,22 +163,37 @@ func uninstall(c *installOptions) *cobra.Command {
 }
 
 func upgrade(c *installOptions) *cobra.Command {
+	var d download
 	cmd := &cobra.Command{
-		Use:   "upgrade FILE",
-		Short: "Replace the installed program by the one in FILE, and return to the previous one if that fails",
+		Use:   "upgrade FILE|URL",
+		Short: "Replace the installed program by the one in FILE or at URL, and return to the previous one if that fails",
 		Long: "upgrade asks the new program for its version and whether it accepts the flags of the service, saves a\n" +
 			"snapshot of the state, replaces the program, restarts the service, and waits until API and node are\n" +
 			"ready, and stay ready. Otherwise it restores the previous program, with the snapshot if that program can\n" +
-			"no longer read the state. Pods keep running meanwhile.",
+			"no longer read the state. Pods keep running meanwhile.\n\n" +
+			"A FILE is trusted as it is. A URL (https:// or file://) names a program of a release, or with a slash at\n" +
+			"its end the release's folder. Its checksum must be in the SHA256SUMS beside it, and SHA256SUMS.minisig must\n" +
+			"be its signature by the key inside this program (monopod version), or by --key.",
+		Example: "  monopod upgrade ./monopod.new\n  monopod upgrade https://example.org/monopod/v1.2.0/\n" +
+			"  monopod upgrade file:///media/usb/monopod-linux-arm64",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := c.prepare(cmd); err != nil {
 				return err
 			}
+			if strings.Contains(args[0], "://") {
+				return c.upgradeFrom(cmd.Context(), args[0], d)
+			}
 			return c.upgrade(cmd.Context(), args[0])
 		},
 	}
 	c.timeoutFlag(cmd)
+	f := cmd.Flags()
+	f.StringVar(&d.key, "key", "", "Public key of minisign that has signed the release, or a file with it. "+
+		"Empty: the one inside this program.")
+	f.BoolVar(&d.unsigned, "insecure-skip-signature", false,
+		"Do not check the signature of the release: whoever can change the files at URL becomes root on this machine.")
+	f.DurationVar(&d.timeout, "download-timeout", 30*time.Minute, "Maximum time of the download.")
 	return cmd
 }
 

@@ -3,12 +3,14 @@ package cmd
 import (
 	"bytes"
 	"context"
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"monopod/agent/cmd/commandline"
 	"monopod/apiserver/kit/local"
@@ -37,6 +39,9 @@ func (i *installer) upgrade(ctx context.Context, file string) error {
 		i.say("%s is already installed; nothing to do", file)
 		return nil
 	}
+	if err := checkELF(content, runtime.GOARCH); err != nil {
+		return fmt.Errorf("%s %w", file, err)
+	}
 	to, err := i.checkProgram(ctx, file, flags)
 	if err != nil {
 		return err
@@ -44,14 +49,61 @@ func (i *installer) upgrade(ctx context.Context, file string) error {
 	return i.replaceProgram(ctx, content, old, to)
 }
 
-// checkProgram returns the version of a program. It fails if the program does not run here, or refuses the flags of the
-// service.
-func (i *installer) checkProgram(ctx context.Context, file string, flags []string) (version string, err error) {
-	out, err := runMonopod(ctx, file, "version", "-o", "json")
+// upgradeFrom is upgrade with the program at an address, which it downloads to the data folder.
+func (i *installer) upgradeFrom(ctx context.Context, address string, d download) error {
+	if _, err := i.installed(); err != nil {
+		return err
+	}
+	file := filepath.Join(i.at(i.dataDir), "upgrade.download")
+	defer os.Remove(file)
+	from, err := d.fetch(ctx, address, file)
+	if err != nil {
+		return err
+	}
+	i.say("downloaded %s", from)
+	return i.upgrade(ctx, file)
+}
+
+// machines are the processors of Monopod's programs, by Go's name.
+var machines = map[string]elf.Machine{
+	"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "arm": elf.EM_ARM, "riscv64": elf.EM_RISCV,
+}
+
+// checkELF refuses a program for another processor, which an emulator might run, and one whose end is missing, which
+// might run until the first access to it. Other files are left to the kernel.
+func checkELF(content []byte, arch string) error {
+	if !bytes.HasPrefix(content, []byte(elf.ELFMAG)) {
+		return nil
+	}
+	f, err := elf.NewFile(bytes.NewReader(content))
+	if err != nil {
+		return fmt.Errorf("is not a complete program: %w", err)
+	}
+	if want, known := machines[arch]; known && f.Machine != want {
+		return fmt.Errorf("is a program for another processor: %v, this machine's is %v", f.Machine, want)
+	}
+	for _, p := range f.Progs {
+		if p.Off+p.Filesz > uint64(len(content)) {
+			return fmt.Errorf("is not a complete program: it ends after %d bytes", len(content))
+		}
+	}
+	return nil
+}
+
+// versionOf returns the version of a program.
+func versionOf(ctx context.Context, program string) (string, error) {
+	out, err := runMonopod(ctx, program, "version", "-o", "json")
 	var versions commandline.Versions
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &versions)
 	}
+	return versions.Monopod.GitVersion, err
+}
+
+// checkProgram returns the version of a program. It fails if the program does not run here, or refuses the flags of the
+// service.
+func (i *installer) checkProgram(ctx context.Context, file string, flags []string) (version string, err error) {
+	version, err = versionOf(ctx, file)
 	if err != nil {
 		return "", fmt.Errorf("%s is not a monopod program for this machine "+
 			"(is it executable, and of the right architecture?): %w", file, err)
@@ -59,7 +111,7 @@ func (i *installer) checkProgram(ctx context.Context, file string, flags []strin
 	if err := i.checkFlags(ctx, file, flags); err != nil {
 		return "", fmt.Errorf("%s refuses the flags of the service, change them in %s: %w", file, i.file, err)
 	}
-	return versions.Monopod.GitVersion, nil
+	return version, nil
 }
 
 // rollback upgrades to the program before the last upgrade.
@@ -134,7 +186,7 @@ func (i *installer) startPrevious(ctx context.Context, snapshot string) error {
 // saveSnapshot returns the running version and the name of a new snapshot, which is empty if the state is in etcd.
 func (i *installer) saveSnapshot(ctx context.Context) (version, snapshot string, err error) {
 	if i.verb == joinVerb { // its state is on the servers
-		version, err = runMonopod(ctx, i.at(i.program), "version")
+		version, err = versionOf(ctx, i.at(i.program))
 		return version, "", err
 	}
 	var about status.Process
@@ -143,7 +195,7 @@ func (i *installer) saveSnapshot(ctx context.Context) (version, snapshot string,
 	case err != nil && runProgram(ctx, i.active) == nil:
 		return "", "", fmt.Errorf("cannot ask the monopod that runs: %w", err)
 	case err != nil: // monopod does not run, or fails: only its file can be saved
-		version, _ = runMonopod(ctx, i.at(i.program), "version") // empty if even that fails
+		version, _ = versionOf(ctx, i.at(i.program)) // empty if even that fails
 	case about.State.Kind == "etcd":
 		return about.Version, "", nil
 	default:

@@ -48,6 +48,17 @@ func TestDebianPackage(t *testing.T) {
 	}
 	m.until(t, "the node is ready", m.nodeReady)
 	m.run(t, "/usr/bin/monopod", "status")
+	for file, want := range map[string]string{
+		"/usr/share/man/man1/monopod.1.gz":                  "monopod-install(1)",
+		"/usr/share/man/man1/monopod-upgrade.1.gz":          "FILE|URL",
+		"/usr/share/bash-completion/completions/monopod":    "complete -o default -F __start_monopod monopod",
+		"/usr/share/zsh/vendor-completions/_monopod":        "#compdef monopod",
+		"/usr/share/fish/vendor_completions.d/monopod.fish": "complete -c monopod",
+	} {
+		if out := m.run(t, "zcat", "-f", file); !strings.Contains(out, want) {
+			t.Errorf("%s has no %q", file, want)
+		}
+	}
 	m.create(t, "steady", "", time.Second)
 	before := m.await(t, "steady", isReady)
 

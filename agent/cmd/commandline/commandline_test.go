@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jedisct1/go-minisign"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
@@ -290,7 +291,7 @@ func TestVersion(t *testing.T) {
 	v := Versions{Kubernetes: version.Info{GitVersion: "v1.37.2"}, Monopod: built(&debug.BuildInfo{
 		Main:     debug.Module{Version: "v1.2.3"},
 		Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"}, {Key: "vcs.modified", Value: "true"}},
-	})}
+	}), Parts: inside("containerd=v2.4.2,runc=v1.5.3"), SigningKey: "E7620F1842B4E81F"}
 	if v.Monopod.GitVersion != "v1.2.3" || v.Monopod.GitCommit != "abc" || v.Monopod.GitTreeState != "dirty" {
 		t.Errorf("got %+v", v.Monopod)
 	}
@@ -313,5 +314,16 @@ func TestVersion(t *testing.T) {
 		if args == "-o=json" && (json.Unmarshal(out.Bytes(), &back) != nil || back != v) {
 			t.Errorf("got %s", &out)
 		}
+	}
+	for _, want := range []string{"\ncommit       abc ", "\ncontainerd   v2.4.2\nrunc         v1.5.3\nkubectl      not inside\n",
+		"\nsigning key  E7620F1842B4E81F"} {
+		if !strings.Contains(v.text(), want) {
+			t.Errorf("%s lacks %q", v.text(), want)
+		}
+	}
+	// The key of minisign's documentation has this ID.
+	key, err := minisign.NewPublicKey("RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3")
+	if err != nil || KeyID(key) != v.SigningKey {
+		t.Errorf("the key %s: %v", KeyID(key), err)
 	}
 }
