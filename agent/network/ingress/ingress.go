@@ -108,7 +108,7 @@ type key struct {
 type kind string
 
 const (
-	kindClass    kind = "class"    // the IngressClass, which the controller creates
+	kindClass    kind = "class"    // the IngressClasses that the controller creates
 	kindSite     kind = "site"     // the configuration of the servers
 	kindServices kind = "services" // the endpoints of backends
 	kindIngress  kind = "ingress"  // the status and Events of one Ingress
@@ -151,6 +151,7 @@ type desired struct {
 	ingresses    map[follow.Key][]follow.Key         // by Service
 	problems     map[follow.Key][]problem
 	certs        map[follow.Key]parsedSecret
+	users        map[usersKey]parsedUsers
 	reported     map[follow.Key]map[problem]time.Time // by Ingress; when the problem began, zero after its Event
 }
 
@@ -278,7 +279,7 @@ func (r *running) reconcile(ctx context.Context, k key) (time.Duration, error) {
 	r.markReady()
 	switch k.kind {
 	case kindClass:
-		return 0, r.createClass(ctx)
+		return 0, r.createClasses(ctx)
 	case kindIngress:
 		return r.publish(ctx, k.Key)
 	}
@@ -291,9 +292,10 @@ func (r *running) build(ctx context.Context) error {
 	changed := r.observed.changed
 	r.observed.changed = false
 	var list []*networkingv1.Ingress
+	names := r.cfg.served()
 	if changed {
 		for _, ing := range r.observed.ingresses {
-			if r.observed.classes.serve(ing) {
+			if r.observed.classes.serve(ing, names) {
 				list = append(list, ing)
 			}
 		}
@@ -305,9 +307,7 @@ func (r *running) build(ctx context.Context) error {
 	p := planOf(list, r.defaults, r.ports["https"] != "")
 	next := proxy.NewSite()
 	if err := r.certify(ctx, p, next); err != nil {
-		r.mu.Lock()
-		r.observed.changed = true
-		r.mu.Unlock()
+		r.outdate()
 		return err
 	}
 	destinations := map[follow.Key][]*proxy.Destination{}
@@ -315,6 +315,10 @@ func (r *running) build(ctx context.Context) error {
 		destinations[follow.KeyOf(ing)] = nil
 	}
 	r.connect(p, destinations)
+	if err := r.authenticate(ctx, p, destinations); err != nil {
+		r.outdate()
+		return err
+	}
 	next.Table, _ = route.New(p.rules)
 	r.site.Store(next)
 	affected := maps.Clone(destinations)
@@ -329,12 +333,26 @@ func (r *running) build(ctx context.Context) error {
 	return nil
 }
 
+// outdate lets the next build repeat one that failed.
+func (r *running) outdate() {
+	r.mu.Lock()
+	r.observed.changed = true
+	r.mu.Unlock()
+}
+
 // connect sets the backends and counts of the rules of a plan, and collects the destinations by Ingress.
 func (r *running) connect(p *plan, destinations map[follow.Key][]*proxy.Destination) {
 	backends, ingresses := map[proxy.Target]*proxy.Backend{}, map[follow.Key][]follow.Key{}
 	counts := map[follow.Key]*proxy.Counts{}
+	var all []*proxy.Destination
 	for i := range p.rules {
 		to := p.rules[i].To
+		all = append(all, to)
+		if to.Canary != nil {
+			all = append(all, to.Canary.To)
+		}
+	}
+	for _, to := range all {
 		b := backends[to.Target]
 		if b == nil {
 			if b = r.backends[to.Target]; b == nil {
@@ -389,8 +407,14 @@ func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 			wanted[follow.Key{Namespace: c.owner.Namespace, Name: c.secret}] = true
 		}
 	}
+	watched := maps.Clone(wanted)
+	for i := range p.rules {
+		if to := p.rules[i].To; to.Auth.Secret != "" {
+			watched[usersOf(to).Key] = true
+		}
+	}
 	r.mu.Lock()
-	r.observed.secrets = wanted // set before they are read, so that no change is missed
+	r.observed.secrets = watched // set before they are read, so that no change is missed
 	r.mu.Unlock()
 	read := map[follow.Key]parsedSecret{}
 	for name := range wanted {
@@ -434,6 +458,68 @@ func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 		}
 	}
 	return nil
+}
+
+// authenticate sets the users of destinations from Secrets. Without, clients get 503. It fails only if the API does.
+func (r *running) authenticate(ctx context.Context, p *plan, destinations map[follow.Key][]*proxy.Destination) error {
+	read := map[usersKey]parsedUsers{}
+	reported := map[follow.Key]bool{}
+	for owner, list := range destinations {
+		for _, to := range list {
+			if to.Auth.Secret == "" {
+				continue
+			}
+			k := usersOf(to)
+			one, ok := read[k]
+			if !ok {
+				var err error
+				if one, err = r.readUsers(ctx, k); err != nil {
+					return err
+				}
+				read[k] = one
+			}
+			to.Users = one.users
+			if one.err == nil || reported[owner] {
+				continue
+			}
+			reported[owner] = true
+			p.problem(owner, "BadUsers", "Secret %q: %s", k.Name, one.err)
+		}
+	}
+	r.users = read
+	return nil
+}
+
+// usersKey identifies users: a Secret, and how it is read.
+type usersKey struct {
+	follow.Key
+	byKey bool
+}
+
+func usersOf(to *proxy.Destination) usersKey {
+	return usersKey{follow.Key{Namespace: to.Ingress.Namespace, Name: to.Auth.Secret}, to.Auth.Map}
+}
+
+// parsedUsers are the users in one version of a Secret.
+type parsedUsers struct {
+	version string
+	users   *route.Users // nil: there are none
+	err     error        // also if only some users are invalid
+}
+
+func (r *running) readUsers(ctx context.Context, k usersKey) (parsedUsers, error) {
+	secret, err := client.Get[*corev1.Secret](ctx, r.deps.Client, k.Namespace, k.Name)
+	if apierrors.IsNotFound(err) {
+		return parsedUsers{err: errNoSecret}, nil
+	}
+	if err != nil {
+		return parsedUsers{}, err
+	}
+	if cached, ok := r.users[k]; ok && cached.version == secret.ResourceVersion {
+		return cached, nil
+	}
+	users, err := route.ParseUsers(secret, k.byKey)
+	return parsedUsers{version: secret.ResourceVersion, users: users, err: err}, nil
 }
 
 // readSecret returns the certificate of a Secret. It parses each version once. It fails only if the API does.
