@@ -19,8 +19,8 @@ import (
 
 // Config of an ingress controller. Flags sets all fields but Node and Dial.
 type Config struct {
-	HTTP               string   // host:port; empty: no HTTP
-	HTTPS              string   // host:port; empty: no HTTPS
+	HTTP               string   // host:port; auto; empty or off: no HTTP
+	HTTPS              string   // host:port; auto; empty or off: no HTTPS
 	Classes            []string // nginx, traefik; or auto
 	StatusAddresses    []string // in the status of Ingresses; empty: those of the node
 	DefaultCertificate string   // namespace/name of a Secret; empty: a certificate that no client trusts
@@ -28,16 +28,20 @@ type Config struct {
 	TrustedProxies     []string // addresses and CIDRs of clients whose X-Forwarded headers are trusted
 	AccessLog          bool
 
-	Node string `json:"-"` // name of the node; required
+	Node      string          `json:"-"` // name of the node; required
+	automatic map[string]bool // schemes whose port may be taken by others; set by Complete
 	// Dial connects to a pod; nil: over the machine's network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error) `json:"-"`
 }
 
 // Flags adds the flags.
 func (c *Config) Flags(f *pflag.FlagSet) {
-	f.StringVar(&c.HTTP, "ingress", "",
-		"HTTP address of the ingress controller, for example :80. Empty, and --ingress-https too: no ingress controller.")
-	f.StringVar(&c.HTTPS, "ingress-https", "", "HTTPS address of the ingress controller, for example :443.")
+	f.StringVar(&c.HTTP, "ingress", automatic,
+		"HTTP address of the ingress controller, for example :8080. auto: :80 while no other program or pod has it, for\n"+
+			"monopod serve as root with containerd, unless --listen has port 0; otherwise off. off or empty, and\n"+
+			"--ingress-https too: no ingress controller.")
+	f.StringVar(&c.HTTPS, "ingress-https", automatic,
+		"HTTPS address of the ingress controller, for example :8443. auto: as --ingress, with :443. off or empty: no HTTPS.")
 	f.StringSliceVar(&c.Classes, "ingress-classes", []string{autoClasses},
 		"IngressClasses besides monopod that the ingress controller creates and serves: nginx, traefik.\n"+
 			"auto: it serves Ingresses of both while no IngressClass has that name, which installing their controllers\n"+
@@ -73,6 +77,29 @@ func (c *Config) served() []string {
 		return append([]string{ClassName}, foreignClasses...)
 	}
 	return c.created()
+}
+
+const (
+	automatic = "auto" // value of --ingress and --ingress-https
+	off       = "off"
+)
+
+// Complete replaces auto by the usual port if usual is true, and otherwise by none.
+func (c *Config) Complete(usual bool) {
+	for _, one := range []struct {
+		address      *string
+		scheme, port string
+	}{{&c.HTTP, "http", ":80"}, {&c.HTTPS, "https", ":443"}} {
+		switch {
+		case *one.address == automatic && usual:
+			if c.automatic == nil {
+				c.automatic = map[string]bool{}
+			}
+			*one.address, c.automatic[one.scheme] = one.port, true
+		case *one.address == automatic || *one.address == off:
+			*one.address = ""
+		}
+	}
 }
 
 // On reports whether there is an ingress controller.

@@ -1,8 +1,10 @@
 package ingress
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -31,8 +33,9 @@ const Name = "ingress"
 
 // Controller serves Ingresses on the node.
 type Controller struct {
-	deps follow.Deps
-	cfg  Config
+	deps  follow.Deps
+	cfg   Config
+	taken atomic.Pointer[taken] // nil: the controller has not opened its ports
 }
 
 var _ follow.Controller = (*Controller)(nil)
@@ -43,13 +46,9 @@ func New(deps follow.Deps, cfg Config) *Controller { return &Controller{deps: de
 // Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// Run implements follow.Controller. It fails if it cannot listen.
+// Run implements follow.Controller. It fails if it cannot listen at a configured address.
 func (c *Controller) Run(ctx context.Context) error {
 	metrics, err := proxy.NewMetrics(c.deps.Metrics)
-	if err != nil {
-		return err
-	}
-	servers, err := c.open()
 	if err != nil {
 		return err
 	}
@@ -62,9 +61,23 @@ func (c *Controller) Run(ctx context.Context) error {
 		Metrics: dropped, Guard: c.deps.Guard,
 	})
 	defer events.Close()
+	for {
+		if err := c.serve(ctx, metrics, events); !errors.Is(err, errPorts) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// serve opens the ports and serves until ctx ends. It returns errPorts when other ports are free than at its start.
+func (c *Controller) serve(ctx context.Context, metrics *proxy.Metrics, events record.Eventer) error {
+	servers, missing, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	c.announce(missing, events)
 	via := proxy.NewTransport(c.cfg.Dial, metrics)
 	defer via.CloseIdle()
-	r := newRunning(c, servers, metrics, events)
+	r := newRunning(c, servers, missing, metrics, events)
 	group, ctx := guard.With(ctx)
 	for _, s := range servers {
 		h := s.Handler(&r.site, via, metrics)
@@ -75,28 +88,11 @@ func (c *Controller) Run(ctx context.Context) error {
 		}
 		group.Do(func() error { <-r.ready.Done(); return s.Serve(ctx, h, c.deps.Guard) })
 	}
+	if len(c.cfg.automatic) > 0 {
+		group.Do(func() error { return c.awaitPorts(ctx, missing, r.yield) })
+	}
 	group.Do(func() error { defer r.markReady(); return r.loop.Run(ctx) })
 	return group.Wait()
-}
-
-// open listens at the configured addresses, or at none of them.
-func (c *Controller) open() ([]*proxy.Server, error) {
-	var servers []*proxy.Server
-	for _, one := range []struct{ scheme, address string }{{"http", c.cfg.HTTP}, {"https", c.cfg.HTTPS}} {
-		if one.address == "" {
-			continue
-		}
-		s, err := proxy.Listen(one.scheme, one.address)
-		if err != nil {
-			for _, s := range servers {
-				s.Close()
-			}
-			return nil, err
-		}
-		servers = append(servers, s)
-		c.deps.Log.Info("ingress controller listens", zap.String("scheme", s.Scheme), zap.String("port", s.Port))
-	}
-	return servers, nil
 }
 
 // key identifies what the loop reconciles.
@@ -118,6 +114,8 @@ const (
 type running struct {
 	*Controller
 	ports    map[string]string // by scheme
+	missing  taken
+	yield    chan struct{} // gets a value when a pod needs a port
 	trusted  []netip.Prefix
 	defaults route.Options
 	fallback follow.Key // key of the Secret with the default certificate
@@ -155,9 +153,10 @@ type desired struct {
 	reported     map[follow.Key]map[problem]time.Time // by Ingress; when the problem began, zero after its Event
 }
 
-func newRunning(c *Controller, servers []*proxy.Server, m *proxy.Metrics, events record.Eventer) *running {
-	r := &running{Controller: c, ports: map[string]string{}, metrics: m, events: events,
-		services: endpoints.New(c.cfg.Node)}
+func newRunning(c *Controller, servers []*proxy.Server, missing taken, m *proxy.Metrics,
+	events record.Eventer) *running {
+	r := &running{Controller: c, ports: map[string]string{}, missing: missing, yield: make(chan struct{}, 1), metrics: m,
+		events: events, services: endpoints.New(c.cfg.Node)}
 	for _, s := range servers {
 		r.ports[s.Scheme] = s.Port
 	}
@@ -193,6 +192,9 @@ func (r *running) sources() []follow.Source[key] {
 	all := []follow.Source[key]{
 		on(client.Ingresses, r.onIngress), on(client.IngressClasses, r.onClass), on(client.Secrets, r.onSecret),
 		on(client.Nodes, r.onNode),
+	}
+	if len(r.cfg.automatic) > 0 {
+		all = append(all, on(client.Pods, r.onPod))
 	}
 	for _, src := range r.services.Sources() {
 		keys := func(ctx context.Context, old, next client.Object) ([]key, error) {
@@ -269,6 +271,22 @@ func (r *running) onNode(old, next client.Object) []key {
 	return keys
 }
 
+// onPod gives up a port that a pod with the node's network needs.
+func (r *running) onPod(_, next client.Object) []key {
+	if next == nil {
+		return nil
+	}
+	for scheme := range r.cfg.automatic {
+		if r.ports[scheme] != "" && needs(next.(*corev1.Pod), r.cfg.Node, r.ports[scheme]) {
+			select {
+			case r.yield <- struct{}{}:
+			default:
+			}
+		}
+	}
+	return nil
+}
+
 func (r *running) reconcile(ctx context.Context, k key) (time.Duration, error) {
 	if err := r.build(ctx); err != nil {
 		return 0, err
@@ -304,7 +322,12 @@ func (r *running) build(ctx context.Context) error {
 	if !changed {
 		return nil
 	}
-	p := planOf(list, r.defaults, r.ports["https"] != "")
+	p := planOf(list, r.defaults, r.noHTTPS())
+	if text := r.missing["http"]; text != "" {
+		for _, ing := range list {
+			p.problem(follow.KeyOf(ing), "PortTaken", "HTTP is not served: %s", text)
+		}
+	}
 	next := proxy.NewSite()
 	if err := r.certify(ctx, p, next); err != nil {
 		r.outdate()
@@ -331,6 +354,14 @@ func (r *running) build(ctx context.Context) error {
 	}
 	r.destinations, r.problems = destinations, p.problems
 	return nil
+}
+
+// noHTTPS returns why HTTPS is not served; empty: it is.
+func (r *running) noHTTPS() string {
+	if r.ports["https"] != "" {
+		return ""
+	}
+	return cmp.Or(r.missing["https"], "monopod runs without --ingress-https")
 }
 
 // outdate lets the next build repeat one that failed.

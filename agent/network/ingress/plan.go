@@ -43,16 +43,16 @@ type plan struct {
 	problems map[follow.Key][]problem
 }
 
-// planOf returns the plan for Ingresses. If two conflict, the older one takes precedence. Without https, certificates
-// are reported as problems.
-func planOf(served []*networkingv1.Ingress, defaults route.Options, https bool) *plan {
+// planOf returns the plan for Ingresses. If two conflict, the older one takes precedence. If noHTTPS, the reason why
+// HTTPS is not served, is not empty, certificates are reported as problems.
+func planOf(served []*networkingv1.Ingress, defaults route.Options, noHTTPS string) *plan {
 	p := &plan{problems: map[follow.Key][]problem{}}
 	ordered := slices.SortedFunc(slices.Values(served), func(a, b *networkingv1.Ingress) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace),
 			cmp.Compare(a.Name, b.Name))
 	})
 	for _, ing := range ordered {
-		p.add(ing, defaults, https)
+		p.add(ing, defaults, noHTTPS)
 	}
 	p.compile()
 	p.attachCanaries()
@@ -81,7 +81,7 @@ func (p *plan) problem(owner follow.Key, reason, format string, args ...any) {
 	p.problems[owner] = append(p.problems[owner], problem{reason, fmt.Sprintf(format, args...)})
 }
 
-func (p *plan) add(ing *networkingv1.Ingress, defaults route.Options, https bool) {
+func (p *plan) add(ing *networkingv1.Ingress, defaults route.Options, noHTTPS string) {
 	owner := follow.KeyOf(ing)
 	opts, bad := route.ParseAnnotations(ing.Annotations, defaults)
 	for _, text := range bad {
@@ -136,8 +136,8 @@ func (p *plan) add(ing *networkingv1.Ingress, defaults route.Options, https bool
 	if to := ing.Spec.DefaultBackend; to != nil {
 		addRule("", "", false, to)
 	}
-	if len(ing.Spec.TLS) > 0 && !https {
-		p.problem(owner, "NoHTTPS", "HTTPS is not served: monopod runs without --ingress-https")
+	if len(ing.Spec.TLS) > 0 && noHTTPS != "" {
+		p.problem(owner, "NoHTTPS", "HTTPS is not served: %s", noHTTPS)
 		return
 	}
 	for _, t := range ing.Spec.TLS {

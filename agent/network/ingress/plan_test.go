@@ -118,7 +118,7 @@ func TestPlan(t *testing.T) {
 		for i, text := range c.ingresses {
 			list = slices.Insert(list, 0, ing(t, fmt.Sprint(i), i, text)) // planOf must sort by age
 		}
-		p := planOf(list, route.Options{}, true)
+		p := planOf(list, route.Options{}, "")
 		var rules, problems []string
 		for _, r := range p.rules {
 			path := r.Path
@@ -156,7 +156,7 @@ func TestCertificatesOfAPlan(t *testing.T) {
 	t.Parallel()
 	const text = `spec: {defaultBackend: {service: {name: web, port: {number: 80}}}, tls: [{secretName: s, ` +
 		`hosts: [a.com]}, {secretName: all}, {hosts: [c.com]}], rules: [{host: a.com}, {host: b.com}]}`
-	p := planOf([]*networkingv1.Ingress{ing(t, "i", 0, text)}, route.Options{}, true)
+	p := planOf([]*networkingv1.Ingress{ing(t, "i", 0, text)}, route.Options{}, "")
 	var got []string
 	for _, c := range p.certs {
 		got = append(got, c.secret+":"+strings.Join(c.hosts, ","))
@@ -164,7 +164,7 @@ func TestCertificatesOfAPlan(t *testing.T) {
 	if want := "s:a.com all:a.com,b.com :c.com"; strings.Join(got, " ") != want {
 		t.Errorf("got %v, want %s", got, want)
 	}
-	p = planOf([]*networkingv1.Ingress{ing(t, "i", 0, text)}, route.Options{}, false)
+	p = planOf([]*networkingv1.Ingress{ing(t, "i", 0, text)}, route.Options{}, "monopod runs without --ingress-https")
 	if list := p.problems[follow.Key{Namespace: "default", Name: "i"}]; len(p.certs) > 0 || len(list) != 1 ||
 		list[0].reason != "NoHTTPS" {
 		t.Errorf("without HTTPS: %v %v", p.certs, list)
@@ -227,6 +227,22 @@ func TestStatusOf(t *testing.T) {
 	if got := statusOf(nil, []string{"box.example.com"}, nil, nil); got[0].Hostname != "box.example.com" ||
 		got[0].IP != "" {
 		t.Errorf("status for a host name: %+v", got)
+	}
+}
+
+func TestComplete(t *testing.T) {
+	t.Parallel()
+	for flags, want := range map[string]string{
+		"auto auto true": ":80 :443 map[http:true https:true]", "auto auto false": "  map[]", "off :8443 true": " :8443 map[]",
+		":81 auto true": ":81 :443 map[https:true]", "off off true": "  map[]",
+	} {
+		f := strings.Fields(flags)
+		c := Config{HTTP: f[0], HTTPS: f[1]}
+		c.Complete(f[2] == "true")
+		c.Complete(false)
+		if got := fmt.Sprint(c.HTTP, " ", c.HTTPS, " ", c.automatic); got != want {
+			t.Errorf("%s: %s, want %s", flags, got, want)
+		}
 	}
 }
 

@@ -76,6 +76,9 @@ func (r *running) publish(ctx context.Context, name follow.Key) (time.Duration, 
 		}
 		local = nil // this node no longer serves it
 	}
+	if len(r.ports) == 0 {
+		local = nil
+	}
 	want := statusOf(ing.Status.LoadBalancer.Ingress, local, others, r.statusPorts(ing))
 	if !equality.Semantic.DeepEqual(want, ing.Status.LoadBalancer.Ingress) {
 		ref := client.RefOf(ing)
