@@ -102,18 +102,18 @@ func needs(pod *corev1.Pod, node, port string) bool {
 func (c *Controller) awaitPorts(ctx context.Context, missing taken, yield <-chan struct{}) error {
 	addresses := map[string]string{"http": c.cfg.HTTP, "https": c.cfg.HTTPS}
 	for wait := firstPortRetry; ; wait = min(2*wait, maxPortRetry) {
-		var again <-chan time.Time // nil: nothing is missing
-		if len(missing) > 0 {
-			timer := c.deps.Clock.NewTimer(wait)
-			defer timer.Stop() // the number of turns is small
-			again = timer.C()
+		timer := c.deps.Clock.NewTimer(wait)
+		if len(missing) == 0 {
+			timer.Stop()
 		}
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return nil
 		case <-yield:
+			timer.Stop()
 			return errPorts
-		case <-again:
+		case <-timer.C():
 		}
 		for scheme := range missing {
 			if s, _, err := c.tryPort(ctx, scheme, addresses[scheme]); err == nil && s != nil {
