@@ -153,6 +153,7 @@ func (c *Config) complete() error {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
 	c.DataDir = dir
+	c.Ingress.Complete(c.UsualPorts(c.API.Listen))
 	err = errors.Join(c.API.Complete(dir), c.Log.Check(), c.Controllers.Check(), c.Settings.Complete())
 	if err != nil {
 		return err

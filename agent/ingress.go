@@ -10,6 +10,7 @@ import (
 
 	"monopod/agent/network/ingress"
 	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/health"
 )
 
 // superviseIngress returns the supervisor of the ingress controller; nil if it is disabled.
@@ -27,7 +28,8 @@ func (n *Node) superviseIngress() *follow.Supervisor {
 	deps := follow.Deps{
 		Client: n.Client, Clock: clock.RealClock{}, Log: n.Log.Named(ingress.Name), Metrics: metrics, Guard: n.guard,
 	}
-	return follow.Supervise(ingress.New(deps, cfg), deps)
+	n.ingressController = ingress.New(deps, cfg)
+	return follow.Supervise(n.ingressController, deps)
 }
 
 // dialer returns the function that connects to pods; nil: over the machine's network.
@@ -44,10 +46,16 @@ func (n *Node) dialer() func(ctx context.Context, network, address string) (net.
 	}
 }
 
-// Ingress returns why Ingresses are not served; nil if they are, or if there is no ingress controller.
+// Ingress returns why Ingresses are not served, or a health.Notice about ports that others have; nil if they are, or if there is no ingress controller.
 func (n *Node) Ingress(ctx context.Context) error {
 	if n.ingress == nil {
 		return nil
 	}
-	return n.ingress.Check(ctx)
+	if err := n.ingress.Check(ctx); err != nil {
+		return err
+	}
+	if text := n.ingressController.Missing(); text != "" {
+		return health.Notice{Text: text}
+	}
+	return nil
 }

@@ -26,6 +26,7 @@ import (
 	"monopod/agent/images/admin"
 	"monopod/agent/logs"
 	"monopod/agent/network"
+	"monopod/agent/network/ingress"
 	"monopod/agent/node/shutdown"
 	"monopod/agent/node/shutdown/logind"
 	"monopod/agent/resources/cgroup"
@@ -85,7 +86,8 @@ type Node struct {
 	networkSupervisor atomic.Pointer[follow.Supervisor]
 	podNetwork        atomic.Pointer[network.Network] // nil: not started
 	ingress           *follow.Supervisor              // nil: there is no ingress controller
-	podNetworkReady   chan struct{}                   // closed when podNetwork is set
+	ingressController *ingress.Controller
+	podNetworkReady   chan struct{} // closed when podNetwork is set
 }
 
 // NewNode returns a node that does nothing until Run is called.
@@ -119,7 +121,7 @@ func (n *Node) Checks() []health.Check {
 		{Name: "pleg", Live: true, Ask: n.PLEG},
 		{Name: "agent", Ask: n.Health},
 		{Name: "network", Degrades: true, Ask: n.Network},
-		{Name: "ingress", Ask: n.Ingress},
+		{Name: "ingress", Degrades: true, Ask: n.Ingress},
 	}
 }
 

@@ -83,6 +83,13 @@ func (s *Settings) Off(controller string) (off, ours bool) {
 	return !s.Ingress.On(), controller == ingress.Name
 }
 
+// UsualPorts reports whether the ingress controller has ports 80 and 443 unless its flags say otherwise: the pods are
+// real, and the API has a lasting address, unlike that of a test.
+func (s *Settings) UsualPorts(listen string) bool {
+	_, port, err := net.SplitHostPort(listen)
+	return s.Runtime == "containerd" && os.Geteuid() == 0 && err == nil && port != "0"
+}
+
 // Flags adds the flags to groups, by subject.
 func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 	group("general").StringVar(&s.NodeName, "node-name", "", "Name of the node (default the hostname)")
@@ -133,6 +140,7 @@ func (s *Settings) Complete() error {
 	if s.MaxPods < 1 {
 		return fmt.Errorf("--max-pods must be positive, got %d", s.MaxPods)
 	}
+	s.Ingress.Complete(false) // unless serve has completed it
 	var err error
 	s.evictions, err = s.Eviction.Policy()
 	return errors.Join(s.Containerd.Check(), s.Network.complete(s.MaxPods), s.Kubelet.Check(), s.Garbage.Check(),

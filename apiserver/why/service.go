@@ -188,7 +188,7 @@ func (f traffic) ingress(i *networkingv1.Ingress) Answer {
 	}
 	events := f.EventLines(f.Warnings(i))
 	classes := facts.Every[*networkingv1.IngressClass](f.Facts)
-	if name := i.Spec.IngressClassName; name != nil &&
+	if name := i.Spec.IngressClassName; name != nil && len(i.Status.LoadBalancer.Ingress) == 0 &&
 		facts.Related[*networkingv1.IngressClass](f.Facts, "", *name) == nil {
 		var have []string
 		for _, c := range classes {

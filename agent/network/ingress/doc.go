@@ -9,5 +9,6 @@
 //   - route: finds the rule for a host and path, and parses annotations and Secrets
 //   - proxy: serves clients and forwards their requests to the endpoints of a Service's port
 //   - plan.go: computes rules, certificates and problems from Ingresses
+//   - ports.go: listens at ports that others may have
 //   - ingress.go, publish.go: follow the API and write statuses and Events
 package ingress

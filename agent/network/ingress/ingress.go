@@ -1,8 +1,10 @@
 package ingress
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -31,8 +33,9 @@ const Name = "ingress"
 
 // Controller serves Ingresses on the node.
 type Controller struct {
-	deps follow.Deps
-	cfg  Config
+	deps  follow.Deps
+	cfg   Config
+	taken atomic.Pointer[taken] // nil: the controller has not opened its ports
 }
 
 var _ follow.Controller = (*Controller)(nil)
@@ -43,13 +46,9 @@ func New(deps follow.Deps, cfg Config) *Controller { return &Controller{deps: de
 // Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// Run implements follow.Controller. It fails if it cannot listen.
+// Run implements follow.Controller. It fails if it cannot listen at a configured address.
 func (c *Controller) Run(ctx context.Context) error {
 	metrics, err := proxy.NewMetrics(c.deps.Metrics)
-	if err != nil {
-		return err
-	}
-	servers, err := c.open()
 	if err != nil {
 		return err
 	}
@@ -62,9 +61,23 @@ func (c *Controller) Run(ctx context.Context) error {
 		Metrics: dropped, Guard: c.deps.Guard,
 	})
 	defer events.Close()
+	for {
+		if err := c.serve(ctx, metrics, events); !errors.Is(err, errPorts) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// serve opens the ports and serves until ctx ends. It returns errPorts when other ports are free than at its start.
+func (c *Controller) serve(ctx context.Context, metrics *proxy.Metrics, events record.Eventer) error {
+	servers, missing, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	c.announce(missing, events)
 	via := proxy.NewTransport(c.cfg.Dial, metrics)
 	defer via.CloseIdle()
-	r := newRunning(c, servers, metrics, events)
+	r := newRunning(c, servers, missing, metrics, events)
 	group, ctx := guard.With(ctx)
 	for _, s := range servers {
 		h := s.Handler(&r.site, via, metrics)
@@ -75,28 +88,11 @@ func (c *Controller) Run(ctx context.Context) error {
 		}
 		group.Do(func() error { <-r.ready.Done(); return s.Serve(ctx, h, c.deps.Guard) })
 	}
+	if len(c.cfg.automatic) > 0 {
+		group.Do(func() error { return c.awaitPorts(ctx, missing, r.yield) })
+	}
 	group.Do(func() error { defer r.markReady(); return r.loop.Run(ctx) })
 	return group.Wait()
-}
-
-// open listens at the configured addresses, or at none of them.
-func (c *Controller) open() ([]*proxy.Server, error) {
-	var servers []*proxy.Server
-	for _, one := range []struct{ scheme, address string }{{"http", c.cfg.HTTP}, {"https", c.cfg.HTTPS}} {
-		if one.address == "" {
-			continue
-		}
-		s, err := proxy.Listen(one.scheme, one.address)
-		if err != nil {
-			for _, s := range servers {
-				s.Close()
-			}
-			return nil, err
-		}
-		servers = append(servers, s)
-		c.deps.Log.Info("ingress controller listens", zap.String("scheme", s.Scheme), zap.String("port", s.Port))
-	}
-	return servers, nil
 }
 
 // key identifies what the loop reconciles.
@@ -108,7 +104,7 @@ type key struct {
 type kind string
 
 const (
-	kindClass    kind = "class"    // the IngressClass, which the controller creates
+	kindClass    kind = "class"    // the IngressClasses that the controller creates
 	kindSite     kind = "site"     // the configuration of the servers
 	kindServices kind = "services" // the endpoints of backends
 	kindIngress  kind = "ingress"  // the status and Events of one Ingress
@@ -118,6 +114,8 @@ const (
 type running struct {
 	*Controller
 	ports    map[string]string // by scheme
+	missing  taken
+	yield    chan struct{} // gets a value when a pod needs a port
 	trusted  []netip.Prefix
 	defaults route.Options
 	fallback follow.Key // key of the Secret with the default certificate
@@ -151,12 +149,14 @@ type desired struct {
 	ingresses    map[follow.Key][]follow.Key         // by Service
 	problems     map[follow.Key][]problem
 	certs        map[follow.Key]parsedSecret
+	users        map[usersKey]parsedUsers
 	reported     map[follow.Key]map[problem]time.Time // by Ingress; when the problem began, zero after its Event
 }
 
-func newRunning(c *Controller, servers []*proxy.Server, m *proxy.Metrics, events record.Eventer) *running {
-	r := &running{Controller: c, ports: map[string]string{}, metrics: m, events: events,
-		services: endpoints.New(c.cfg.Node)}
+func newRunning(c *Controller, servers []*proxy.Server, missing taken, m *proxy.Metrics,
+	events record.Eventer) *running {
+	r := &running{Controller: c, ports: map[string]string{}, missing: missing, yield: make(chan struct{}, 1), metrics: m,
+		events: events, services: endpoints.New(c.cfg.Node)}
 	for _, s := range servers {
 		r.ports[s.Scheme] = s.Port
 	}
@@ -192,6 +192,9 @@ func (r *running) sources() []follow.Source[key] {
 	all := []follow.Source[key]{
 		on(client.Ingresses, r.onIngress), on(client.IngressClasses, r.onClass), on(client.Secrets, r.onSecret),
 		on(client.Nodes, r.onNode),
+	}
+	if len(r.cfg.automatic) > 0 {
+		all = append(all, on(client.Pods, r.onPod))
 	}
 	for _, src := range r.services.Sources() {
 		keys := func(ctx context.Context, old, next client.Object) ([]key, error) {
@@ -268,6 +271,22 @@ func (r *running) onNode(old, next client.Object) []key {
 	return keys
 }
 
+// onPod gives up a port that a pod with the node's network needs.
+func (r *running) onPod(_, next client.Object) []key {
+	if next == nil {
+		return nil
+	}
+	for scheme := range r.cfg.automatic {
+		if r.ports[scheme] != "" && needs(next.(*corev1.Pod), r.cfg.Node, r.ports[scheme]) {
+			select {
+			case r.yield <- struct{}{}:
+			default:
+			}
+		}
+	}
+	return nil
+}
+
 func (r *running) reconcile(ctx context.Context, k key) (time.Duration, error) {
 	if err := r.build(ctx); err != nil {
 		return 0, err
@@ -278,7 +297,7 @@ func (r *running) reconcile(ctx context.Context, k key) (time.Duration, error) {
 	r.markReady()
 	switch k.kind {
 	case kindClass:
-		return 0, r.createClass(ctx)
+		return 0, r.createClasses(ctx)
 	case kindIngress:
 		return r.publish(ctx, k.Key)
 	}
@@ -291,9 +310,10 @@ func (r *running) build(ctx context.Context) error {
 	changed := r.observed.changed
 	r.observed.changed = false
 	var list []*networkingv1.Ingress
+	names := r.cfg.served()
 	if changed {
 		for _, ing := range r.observed.ingresses {
-			if r.observed.classes.serve(ing) {
+			if r.observed.classes.serve(ing, names) {
 				list = append(list, ing)
 			}
 		}
@@ -302,12 +322,15 @@ func (r *running) build(ctx context.Context) error {
 	if !changed {
 		return nil
 	}
-	p := planOf(list, r.defaults, r.ports["https"] != "")
+	p := planOf(list, r.defaults, r.noHTTPS())
+	if text := r.missing["http"]; text != "" {
+		for _, ing := range list {
+			p.problem(follow.KeyOf(ing), "PortTaken", "HTTP is not served: %s", text)
+		}
+	}
 	next := proxy.NewSite()
 	if err := r.certify(ctx, p, next); err != nil {
-		r.mu.Lock()
-		r.observed.changed = true
-		r.mu.Unlock()
+		r.outdate()
 		return err
 	}
 	destinations := map[follow.Key][]*proxy.Destination{}
@@ -315,6 +338,10 @@ func (r *running) build(ctx context.Context) error {
 		destinations[follow.KeyOf(ing)] = nil
 	}
 	r.connect(p, destinations)
+	if err := r.authenticate(ctx, p, destinations); err != nil {
+		r.outdate()
+		return err
+	}
 	next.Table, _ = route.New(p.rules)
 	r.site.Store(next)
 	affected := maps.Clone(destinations)
@@ -329,12 +356,34 @@ func (r *running) build(ctx context.Context) error {
 	return nil
 }
 
+// noHTTPS returns why HTTPS is not served; empty: it is.
+func (r *running) noHTTPS() string {
+	if r.ports["https"] != "" {
+		return ""
+	}
+	return cmp.Or(r.missing["https"], "monopod runs without --ingress-https")
+}
+
+// outdate lets the next build repeat one that failed.
+func (r *running) outdate() {
+	r.mu.Lock()
+	r.observed.changed = true
+	r.mu.Unlock()
+}
+
 // connect sets the backends and counts of the rules of a plan, and collects the destinations by Ingress.
 func (r *running) connect(p *plan, destinations map[follow.Key][]*proxy.Destination) {
 	backends, ingresses := map[proxy.Target]*proxy.Backend{}, map[follow.Key][]follow.Key{}
 	counts := map[follow.Key]*proxy.Counts{}
+	var all []*proxy.Destination
 	for i := range p.rules {
 		to := p.rules[i].To
+		all = append(all, to)
+		if to.Canary != nil {
+			all = append(all, to.Canary.To)
+		}
+	}
+	for _, to := range all {
 		b := backends[to.Target]
 		if b == nil {
 			if b = r.backends[to.Target]; b == nil {
@@ -389,8 +438,14 @@ func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 			wanted[follow.Key{Namespace: c.owner.Namespace, Name: c.secret}] = true
 		}
 	}
+	watched := maps.Clone(wanted)
+	for i := range p.rules {
+		if to := p.rules[i].To; to.Auth.Secret != "" {
+			watched[usersOf(to).Key] = true
+		}
+	}
 	r.mu.Lock()
-	r.observed.secrets = wanted // set before they are read, so that no change is missed
+	r.observed.secrets = watched // set before they are read, so that no change is missed
 	r.mu.Unlock()
 	read := map[follow.Key]parsedSecret{}
 	for name := range wanted {
@@ -434,6 +489,68 @@ func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 		}
 	}
 	return nil
+}
+
+// authenticate sets the users of destinations from Secrets. Without, clients get 503. It fails only if the API does.
+func (r *running) authenticate(ctx context.Context, p *plan, destinations map[follow.Key][]*proxy.Destination) error {
+	read := map[usersKey]parsedUsers{}
+	reported := map[follow.Key]bool{}
+	for owner, list := range destinations {
+		for _, to := range list {
+			if to.Auth.Secret == "" {
+				continue
+			}
+			k := usersOf(to)
+			one, ok := read[k]
+			if !ok {
+				var err error
+				if one, err = r.readUsers(ctx, k); err != nil {
+					return err
+				}
+				read[k] = one
+			}
+			to.Users = one.users
+			if one.err == nil || reported[owner] {
+				continue
+			}
+			reported[owner] = true
+			p.problem(owner, "BadUsers", "Secret %q: %s", k.Name, one.err)
+		}
+	}
+	r.users = read
+	return nil
+}
+
+// usersKey identifies users: a Secret, and how it is read.
+type usersKey struct {
+	follow.Key
+	byKey bool
+}
+
+func usersOf(to *proxy.Destination) usersKey {
+	return usersKey{follow.Key{Namespace: to.Ingress.Namespace, Name: to.Auth.Secret}, to.Auth.Map}
+}
+
+// parsedUsers are the users in one version of a Secret.
+type parsedUsers struct {
+	version string
+	users   *route.Users // nil: there are none
+	err     error        // also if only some users are invalid
+}
+
+func (r *running) readUsers(ctx context.Context, k usersKey) (parsedUsers, error) {
+	secret, err := client.Get[*corev1.Secret](ctx, r.deps.Client, k.Namespace, k.Name)
+	if apierrors.IsNotFound(err) {
+		return parsedUsers{err: errNoSecret}, nil
+	}
+	if err != nil {
+		return parsedUsers{}, err
+	}
+	if cached, ok := r.users[k]; ok && cached.version == secret.ResourceVersion {
+		return cached, nil
+	}
+	users, err := route.ParseUsers(secret, k.byKey)
+	return parsedUsers{version: secret.ResourceVersion, users: users, err: err}, nil
 }
 
 // readSecret returns the certificate of a Secret. It parses each version once. It fails only if the API does.

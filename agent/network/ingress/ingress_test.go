@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -512,6 +513,99 @@ func TestRollingChangeLosesNoRequest(t *testing.T) {
 		all += sent[i].Load()
 	}
 	t.Logf("%d requests, %d failed", all, failed.Load())
+}
+
+// Public manifests name the class nginx, which is served until the class belongs to another controller. The users of an
+// Ingress come from a Secret, and nobody gets in without it.
+func TestClassNginxWithUsers(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.start(Config{HTTP: "127.0.0.1:0", Node: "n", Classes: []string{autoClasses}})
+	i := simple("web", "a.com", "web")
+	i.Spec.IngressClassName = new("nginx")
+	i.Annotations = map[string]string{"nginx.ingress.kubernetes.io/auth-type": "basic",
+		"nginx.ingress.kubernetes.io/auth-secret": "users", "nginx.ingress.kubernetes.io/auth-secret-type": "auth-map"}
+	c.pod("10.0.0.1:8080", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "web") })
+	c.node("n", "127.0.0.1")
+	c.create(service("web"), slice("web", []string{"10.0.0.1"}), i)
+	port, _ := c.ports("web")
+	web := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	asks := func(password, want string) {
+		t.Helper()
+		until(t, want, func() bool {
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/", port), nil)
+			r.Host = "a.com"
+			r.SetBasicAuth("me", password)
+			return strings.HasPrefix(send(web, r), want)
+		})
+	}
+	asks("secret", "503 ")
+	until(t, "an Event", func() bool {
+		events, err := client.List[*corev1.Event](t.Context(), c.Registry, client.Selector{Namespace: "default"})
+		return err == nil && len(events) == 1 && events[0].Message == `Secret "users": it does not exist`
+	})
+	users := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "users"},
+		Data: map[string][]byte{"me": []byte("{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=")}}
+	c.create(users)
+	asks("secret", "200 web")
+	asks("wrong", "401 ")
+	edit(c, users, func(s *corev1.Secret) { s.Data = map[string][]byte{"you": []byte("{SHA}x")} })
+	asks("secret", "401 ")
+	c.create(&networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: "nginx"},
+		Spec: networkingv1.IngressClassSpec{Controller: "k8s.io/ingress-nginx"}})
+	asks("secret", "404 ")
+	until(t, "no status", func() bool { return len(c.ingress("web").Status.LoadBalancer.Ingress) == 0 })
+}
+
+// A port that another program has is served when it is free, and left to a pod with the node's network.
+func TestAutomaticPorts(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	at := l.Addr().(*net.TCPAddr)
+	c := newCluster(t)
+	c.node("n", "192.0.2.1")
+	c.pod("10.0.0.1:8080", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "web") })
+	c.create(service("web"), slice("web", []string{"10.0.0.1"}), simple("web", "a.com", "web"))
+	c.start(Config{HTTP: at.String(), Node: "n", automatic: map[string]bool{"http": true}})
+	event := func(want string) {
+		t.Helper()
+		until(t, want, func() bool {
+			events, err := client.List[*corev1.Event](t.Context(), c.Registry, client.Selector{Namespace: "default"})
+			return err == nil && slices.ContainsFunc(events, func(e *corev1.Event) bool {
+				return strings.Contains(e.InvolvedObject.Kind+" "+e.Reason+" "+e.Message, want)
+			})
+		})
+	}
+	by := fmt.Sprintf("port %d is taken by process %d ingress.test", at.Port, os.Getpid())
+	event("Node IngressPortTaken Ingresses are not served there: " + by)
+	event("Ingress PortTaken HTTP is not served: " + by)
+	if status := c.ingress("web").Status.LoadBalancer.Ingress; len(status) > 0 {
+		t.Errorf("status %v without a port", status)
+	}
+	l.Close()
+	web := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	served := func() bool { return ask(t, web, int32(at.Port), "a.com") == "200 web" }
+	until(t, "an answer", served)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "proxy"}, Spec: corev1.PodSpec{
+		NodeName: "n", HostNetwork: true, Containers: []corev1.Container{{Name: "c", Image: "i",
+			Ports: []corev1.ContainerPort{{ContainerPort: int32(at.Port)}}}}}}
+	c.create(pod)
+	event(fmt.Sprintf("port %d is left to pod default/proxy", at.Port))
+	until(t, "a free port", func() bool {
+		l, err := net.Listen("tcp", at.String())
+		if err == nil {
+			l.Close()
+		}
+		return err == nil
+	})
+	if _, err := c.Delete(t.Context(), client.RefOf(pod), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "an answer again", served)
 }
 
 // Run returns an error if a port is in use.

@@ -75,9 +75,39 @@ func TestPlan(t *testing.T) {
 		},
 		"annotations": {
 			[]string{`{metadata: {annotations: {monopod.io/ssl-redirect: maybe, ` +
-				`nginx.ingress.kubernetes.io/rewrite-target: /, example.com/other: x}}, spec: {defaultBackend: ` + web + `}}`},
+				`nginx.ingress.kubernetes.io/server-snippet: /, example.com/other: x}}, spec: {defaultBackend: ` + web + `}}`},
 			"  web:80 0", "0 InvalidAnnotation annotation monopod.io/ssl-redirect must be true or false, got \"maybe\"\n" +
-				"0 InvalidAnnotation annotation nginx.ingress.kubernetes.io/rewrite-target has no effect",
+				"0 InvalidAnnotation annotation nginx.ingress.kubernetes.io/server-snippet has no effect: " +
+				"text for a server's configuration is never used",
+		},
+		"regular expressions": {
+			[]string{`{metadata: {annotations: {nginx.ingress.kubernetes.io/rewrite-target: /$1}}, spec: {rules: [` +
+				host("a.com", "/r/(.*)", "ImplementationSpecific", web) + `, ` + host("a.com", "/(", "Prefix", web) + `]}}`,
+				`spec: {rules: [` + host("a.com", "/p", "Prefix", api) + `, ` + host("b.com", "/q", "Exact", api) + `]}`,
+				`{metadata: {annotations: {monopod.io/use-regex: "true"}}, spec: {rules: [` +
+					host("a.com", "/r/(.*)", "Prefix", api) + `]}}`},
+			"a.com (?is)^(?:/r/(.*)) web:80 0, a.com (?is)^/p(?:/|$) api:http 1, b.com =/q api:http 1, " +
+				"a.com (?is)^(?:/r/(.*)) api:http 2",
+			"0 InvalidPath path /( of a.com is not a regular expression (RE2) and is not served: error parsing regexp: " +
+				"missing closing ): `(?is)^(?:/()`\n" +
+				`2 PathTaken Ingress "default/0" already serves path /r/(.*) of a.com, which this Ingress repeats`,
+		},
+		"canary": {
+			[]string{`spec: {rules: [` + host("a.com", "/", "Prefix", web) + `]}`,
+				`{metadata: {annotations: {nginx.ingress.kubernetes.io/canary: "true"}}, spec: {rules: [` +
+					host("a.com", "/", "Prefix", api) + `, ` + host("a.com", "/x", "Prefix", api) + `]}}`},
+			"a.com / web:80 0 canary api 1", "1 NoRule no other Ingress of the namespace has path /x of a.com, whose canary this one is",
+		},
+		"redirects": {
+			[]string{`{metadata: {annotations: {monopod.io/app-root: /x, monopod.io/from-to-www-redirect: "true", ` +
+				`monopod.io/server-alias: "b.com"}}, spec: {rules: [` + host("a.com", "/x", "Prefix", web) + `]}}`},
+			"a.com /x web:80 0, b.com /x web:80 0, a.com =/ web:80 0, www.a.com / web:80 0", "",
+		},
+		"redirects that are not needed": {
+			[]string{`{metadata: {annotations: {monopod.io/app-root: /x, monopod.io/from-to-www-redirect: "true"}}, ` +
+				`spec: {rules: [` + host("www.a.com", "/", "Prefix", web) + `]}}`,
+				`spec: {rules: [` + host("a.com", "/", "Prefix", api) + `]}`},
+			"www.a.com / web:80 0, a.com / api:http 1", "",
 		},
 		"protocol annotation": {
 			[]string{`{metadata: {annotations: {nginx.ingress.kubernetes.io/backend-protocol: grpc}}, spec: {defaultBackend: ` +
@@ -88,18 +118,25 @@ func TestPlan(t *testing.T) {
 		for i, text := range c.ingresses {
 			list = slices.Insert(list, 0, ing(t, fmt.Sprint(i), i, text)) // planOf must sort by age
 		}
-		p := planOf(list, route.Options{}, true)
+		p := planOf(list, route.Options{}, "")
 		var rules, problems []string
 		for _, r := range p.rules {
 			path := r.Path
 			if r.Exact {
 				path = "=" + path
 			}
+			if r.Pattern != nil {
+				path = r.Pattern.String()
+			}
 			to := r.To.Service.Name + ":" + strings.Trim(proxy.PortText(r.To.Port), `"`)
 			if r.To.Override != "" {
 				to += " " + r.To.Override
 			}
-			rules = append(rules, strings.Join([]string{r.Host, path, to, r.To.Ingress.Name}, " "))
+			rule := strings.Join([]string{r.Host, path, to, r.To.Ingress.Name}, " ")
+			if c := r.To.Canary; c != nil {
+				rule += " canary " + c.To.Service.Name + " " + c.To.Ingress.Name
+			}
+			rules = append(rules, rule)
 		}
 		for i := range c.ingresses {
 			for _, one := range p.problems[follow.KeyOf(list[len(list)-1-i])] {
@@ -119,7 +156,7 @@ func TestCertificatesOfAPlan(t *testing.T) {
 	t.Parallel()
 	const text = `spec: {defaultBackend: {service: {name: web, port: {number: 80}}}, tls: [{secretName: s, ` +
 		`hosts: [a.com]}, {secretName: all}, {hosts: [c.com]}], rules: [{host: a.com}, {host: b.com}]}`
-	p := planOf([]*networkingv1.Ingress{ing(t, "i", 0, text)}, route.Options{}, true)
+	p := planOf([]*networkingv1.Ingress{ing(t, "i", 0, text)}, route.Options{}, "")
 	var got []string
 	for _, c := range p.certs {
 		got = append(got, c.secret+":"+strings.Join(c.hosts, ","))
@@ -127,7 +164,7 @@ func TestCertificatesOfAPlan(t *testing.T) {
 	if want := "s:a.com all:a.com,b.com :c.com"; strings.Join(got, " ") != want {
 		t.Errorf("got %v, want %s", got, want)
 	}
-	p = planOf([]*networkingv1.Ingress{ing(t, "i", 0, text)}, route.Options{}, false)
+	p = planOf([]*networkingv1.Ingress{ing(t, "i", 0, text)}, route.Options{}, "monopod runs without --ingress-https")
 	if list := p.problems[follow.Key{Namespace: "default", Name: "i"}]; len(p.certs) > 0 || len(list) != 1 ||
 		list[0].reason != "NoHTTPS" {
 		t.Errorf("without HTTPS: %v %v", p.certs, list)
@@ -139,6 +176,7 @@ func TestClasses(t *testing.T) {
 	class := func(controller string) *networkingv1.IngressClass {
 		return &networkingv1.IngressClass{Spec: networkingv1.IngressClassSpec{Controller: controller}}
 	}
+	names := (&Config{Classes: []string{autoClasses}}).served()
 	known := classes{"monopod": class(ControllerName), "second": class(ControllerName),
 		"nginx": class("k8s.io/ingress-nginx")}
 	named := func(name string) string { return "spec: {ingressClassName: " + name + "}" }
@@ -147,15 +185,16 @@ func TestClasses(t *testing.T) {
 	}
 	for text, want := range map[string]bool{
 		named("monopod"): true, named("second"): true, named("nginx"): false, named("gone"): false, "{}": false,
+		named("traefik"): true, annotated("traefik"): true,
 		annotated("monopod"): true, annotated("second"): true, annotated("nginx"): false, annotated(`""`): false,
 		annotated("monopod") + "\n" + named("nginx"): false,
 	} {
-		if got := known.serve(ing(t, "i", 0, text)); got != want {
+		if got := known.serve(ing(t, "i", 0, text), names); got != want {
 			t.Errorf("%s: serve returned %v", text, got)
 		}
 	}
-	if !(classes{}).serve(ing(t, "i", 0, named(ClassName))) || (classes{ClassName: class("other.io/x")}).serve(ing(t, "i",
-		0, named(ClassName))) {
+	if !(classes{}).serve(ing(t, "i", 0, named(ClassName)), names) ||
+		(classes{ClassName: class("other.io/x")}).serve(ing(t, "i", 0, named(ClassName)), names) {
 		t.Error("the class monopod is not served without an IngressClass, or is served with another controller")
 	}
 }
@@ -191,16 +230,33 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
+func TestComplete(t *testing.T) {
+	t.Parallel()
+	for flags, want := range map[string]string{
+		"auto auto true": ":80 :443 map[http:true https:true]", "auto auto false": "  map[]", "off :8443 true": " :8443 map[]",
+		":81 auto true": ":81 :443 map[https:true]", "off off true": "  map[]",
+	} {
+		f := strings.Fields(flags)
+		c := Config{HTTP: f[0], HTTPS: f[1]}
+		c.Complete(f[2] == "true")
+		c.Complete(false)
+		if got := fmt.Sprint(c.HTTP, " ", c.HTTPS, " ", c.automatic); got != want {
+			t.Errorf("%s: %s, want %s", flags, got, want)
+		}
+	}
+}
+
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]Config{
 		"": {HTTP: ":80", HTTPS: "[::1]:443", StatusAddresses: []string{"10.0.0.1",
 			"box.example.com"}, DefaultCertificate: "a/b", MaxBody: "1Gi", TrustedProxies: []string{"10.0.0.0/8", "::1"}},
-		"--ingress:":                  {HTTP: "80"},
-		"--ingress-https:":            {HTTPS: ":many"},
-		"--ingress-status-address:":   {StatusAddresses: []string{"-"}},
-		"--ingress-default-cert":      {DefaultCertificate: "b"},
-		"--ingress-max-body-size:":    {MaxBody: "much"},
+		"--ingress:":                {HTTP: "80"},
+		"--ingress-https:":          {HTTPS: ":many"},
+		"--ingress-status-address:": {StatusAddresses: []string{"-"}},
+		"--ingress-default-cert":    {DefaultCertificate: "b"},
+		"--ingress-max-body-size:":  {MaxBody: "much"},
+		"--ingress-classes must":    {Classes: []string{"nginx", "auto"}}, "got \"haproxy\"": {Classes: []string{"haproxy"}},
 		"must not be negative":        {MaxBody: "-1"},
 		"--ingress-trusted-proxies: ": {TrustedProxies: []string{"10.0.0.0/33"}},
 	} {

@@ -26,9 +26,19 @@ var errNoSecret = errors.New("it does not exist")
 // problemDelay is how long a problem lasts before an Event reports it: an Ingress is often created before its Services.
 const problemDelay = 3 * time.Second
 
-// createClass creates the IngressClass if it does not exist. It becomes the default unless there is another one.
-func (r *running) createClass(ctx context.Context) error {
-	_, err := client.Get[*networkingv1.IngressClass](ctx, r.deps.Client, "", ClassName)
+// createClasses creates the IngressClasses that do not exist.
+func (r *running) createClasses(ctx context.Context) error {
+	for _, name := range r.cfg.created() {
+		if err := r.createClass(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// createClass creates an IngressClass. That of Monopod becomes the default unless there is another one.
+func (r *running) createClass(ctx context.Context, name string) error {
+	_, err := client.Get[*networkingv1.IngressClass](ctx, r.deps.Client, "", name)
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
@@ -36,9 +46,9 @@ func (r *running) createClass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	class := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: ClassName},
+	class := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: networkingv1.IngressClassSpec{Controller: ControllerName}}
-	if !slices.ContainsFunc(list, func(c *networkingv1.IngressClass) bool {
+	if name == ClassName && !slices.ContainsFunc(list, func(c *networkingv1.IngressClass) bool {
 		return c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true"
 	}) {
 		class.Annotations = map[string]string{networkingv1.AnnotationIsDefaultIngressClass: "true"}
@@ -65,6 +75,9 @@ func (r *running) publish(ctx context.Context, name follow.Key) (time.Duration, 
 			return 0, nil
 		}
 		local = nil // this node no longer serves it
+	}
+	if len(r.ports) == 0 {
+		local = nil
 	}
 	want := statusOf(ing.Status.LoadBalancer.Ingress, local, others, r.statusPorts(ing))
 	if !equality.Semantic.DeepEqual(want, ing.Status.LoadBalancer.Ingress) {

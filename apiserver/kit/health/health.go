@@ -24,6 +24,13 @@ type Check struct {
 	Ask      func(ctx context.Context) error
 }
 
+// Notice is the error of a check that must not fail anything: the server works as configured, without a part that
+// somebody may miss.
+type Notice struct{ Text string }
+
+// Error implements error.
+func (n Notice) Error() string { return n.Text }
+
 // Health contains the checks. Use New.
 type Health struct {
 	checks  []Check // in the order in which they run
@@ -80,7 +87,7 @@ func (h *Health) Serve(w http.ResponseWriter, r *http.Request) {
 			if !trusted {
 				err = errWithheld
 			}
-			if only == "" && kind == readyz && !c.Ready {
+			if notice := (Notice{}); only == "" && (kind == readyz && !c.Ready || errors.As(err, &notice)) {
 				failed--
 				fmt.Fprintf(&report, "[!]%s degraded: %v\n", c.Name, err)
 				continue

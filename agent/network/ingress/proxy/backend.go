@@ -2,6 +2,8 @@ package proxy
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net"
 	"slices"
@@ -172,7 +174,13 @@ type backendState struct {
 // endpoint is one server.
 type endpoint struct {
 	address    string
+	id         string       // in cookies, which need not show the address
 	avoidUntil atomic.Int64 // UnixNano; until then, others are preferred
+}
+
+func newEndpoint(address string) *endpoint {
+	sum := sha256.Sum256([]byte(address))
+	return &endpoint{address: address, id: hex.EncodeToString(sum[:8])}
 }
 
 // avoidTime is how long an endpoint that refused a connection is used only if all others did so, too.
@@ -199,7 +207,7 @@ func (b *Backend) Set(s Servers) bool {
 		if found {
 			next.endpoints = append(next.endpoints, old.endpoints[i])
 		} else {
-			next.endpoints = append(next.endpoints, &endpoint{address: address})
+			next.endpoints = append(next.endpoints, newEndpoint(address))
 		}
 	}
 	b.state.Store(next)
@@ -209,12 +217,25 @@ func (b *Backend) Set(s Servers) bool {
 // Problem returns the reason why requests are not served; empty: they are.
 func (b *Backend) Problem() string { return b.state.Load().problem }
 
-// pick returns the endpoint for a request, and the state that contains it; nil if all were tried.
-func (b *Backend) pick(now time.Time, tried []*endpoint) (*endpoint, *backendState) {
+// has reports whether the backend has an endpoint.
+func (b *Backend) has(id string) bool {
+	return slices.ContainsFunc(b.state.Load().endpoints, func(e *endpoint) bool { return e.id == id })
+}
+
+// pick returns the endpoint for a request, and the state that contains it; nil if all were tried. It prefers the
+// endpoint with an identifier.
+func (b *Backend) pick(now time.Time, id string, tried []*endpoint) (*endpoint, *backendState) {
 	c := b.state.Load()
 	n := uint32(len(c.endpoints))
 	if n == 0 {
 		return nil, c
+	}
+	if id != "" {
+		for _, e := range c.endpoints {
+			if e.id == id && len(tried) == 0 {
+				return e, c
+			}
+		}
 	}
 	first := b.next.Add(1)
 	var avoided *endpoint

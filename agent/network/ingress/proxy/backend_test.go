@@ -87,7 +87,7 @@ func TestPick(t *testing.T) {
 	t.Parallel()
 	b := NewBackend(Target{})
 	now := time.Unix(1000, 0)
-	if e, c := b.pick(now, nil); e != nil || c.problem == "" {
+	if e, c := b.pick(now, "", nil); e != nil || c.problem == "" {
 		t.Errorf("a new backend has the endpoint %v", e)
 	}
 	if !b.Set(Servers{addresses: []string{"a", "b", "c"}}) || b.Set(Servers{addresses: []string{"a", "b", "c"}}) {
@@ -96,7 +96,7 @@ func TestPick(t *testing.T) {
 	count := func(tried ...*endpoint) string {
 		counts := map[string]int{}
 		for range 12 {
-			if e, _ := b.pick(now, tried); e != nil {
+			if e, _ := b.pick(now, "", tried); e != nil {
 				counts[e.address]++
 			}
 		}
@@ -105,7 +105,7 @@ func TestPick(t *testing.T) {
 	if got := count(); got != "map[a:4 b:4 c:4]" {
 		t.Errorf("requests: %s", got)
 	}
-	_, c := b.pick(now, nil)
+	_, c := b.pick(now, "", nil)
 	first, second := c.endpoints[0], c.endpoints[1]
 	if got := count(first, second); got != "map[c:12]" {
 		t.Errorf("requests after two endpoints failed: %s", got)
@@ -118,7 +118,7 @@ func TestPick(t *testing.T) {
 		t.Errorf("requests if only the avoided endpoint is left: %s", got)
 	}
 	b.Set(Servers{addresses: []string{"a", "d"}})
-	if _, c := b.pick(now, nil); c.endpoints[0] != first {
+	if _, c := b.pick(now, "", nil); c.endpoints[0] != first {
 		t.Error("Set replaced the state of an existing endpoint")
 	}
 	now = now.Add(2 * time.Second)

@@ -5,6 +5,7 @@
 // endpoint if that one cannot have received it.
 //
 //   - listen.go, limit.go: connections of clients and their limits
+//   - admit.go: what annotations decide before an endpoint gets the request
 //   - handler.go, headers.go, body.go: the request of a client
 //   - backend.go: the endpoints of a Service's port, and the choice of one for a request
 //   - transport.go: connections to endpoints

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -32,10 +33,14 @@ func NewSite() *Site { return &Site{Table: new(route.Table[*Destination])} }
 type Destination struct {
 	Target
 	Ingress follow.Key
+	Path    string         // of the rule, for cookies; empty: every path
+	Pattern *regexp.Regexp // nil: the path is not a regular expression
 	route.Options
+	Canary *Canary // nil: none
 
 	Backend *Backend // set when the table is built
 	Counts  *Counts
+	Users   *route.Users // nil: none, or their Secret is missing
 }
 
 // Handler serves the requests of one server.
@@ -54,7 +59,10 @@ type Handler struct {
 type requestState struct {
 	to       *Destination
 	id       string
+	path     string      // as route.Path returns it
 	endpoint string      // the last one that was tried
+	cookie   string      // identifier of the endpoint that the client has; empty: none
+	picked   string      // identifier of the last endpoint that was tried
 	body     *clientBody // nil: none
 	failure  error       // nil: the endpoint has answered
 	cancel   func(error) // cancels the context of the last attempt; nil: there was none
@@ -88,13 +96,25 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	site, host := h.site.Load(), route.Host(r.Host)
 	if j.to, ok = site.Table.Find(host, path); !ok {
-		refuse(w, http.StatusNotFound, "no Ingress has a rule for this host and path")
+		notFound(w, r)
 		return
 	}
 	if h.redirects(site, j.to, r, host, path) {
 		w.Header().Set("Location", httpsURL(r, host, h.HTTPSPort()))
 		w.WriteHeader(http.StatusPermanentRedirect)
 		return
+	}
+	if h.admit(w, r, j.to, path) {
+		return
+	}
+	j.to, j.path = choose(j.to, r), path
+	if j.to.Sticky.On {
+		j.cookie = j.to.cookie(r)
+		w.before = append(w.before, func(header http.Header) {
+			if j.picked != "" && !j.to.Backend.has(j.cookie) {
+				j.to.stick(header, j.picked, h.Scheme == "https")
+			}
+		})
 	}
 	if limit := j.to.MaxBody; limit > 0 && r.ContentLength > limit {
 		w.Header().Set("Connection", "close")
@@ -195,8 +215,9 @@ func (h *Handler) done(w *recorder, r *http.Request, j *requestState, began time
 // recorder records the status code and the size of a response.
 type recorder struct {
 	http.ResponseWriter
-	code  int
-	bytes int64
+	code   int
+	bytes  int64
+	before []func(http.Header) // called before the header of the response is sent
 }
 
 // Unwrap lets http.ResponseController reach the connection.
@@ -206,6 +227,9 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *recorder) WriteHeader(code int) {
 	if w.code == 0 && (code >= 200 || code == http.StatusSwitchingProtocols) {
 		w.code = code
+		for _, change := range w.before {
+			change(w.Header())
+		}
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
@@ -213,7 +237,7 @@ func (w *recorder) WriteHeader(code int) {
 // Write implements http.ResponseWriter.
 func (w *recorder) Write(p []byte) (int, error) {
 	if w.code == 0 {
-		w.code = http.StatusOK
+		w.WriteHeader(http.StatusOK)
 	}
 	n, err := w.ResponseWriter.Write(p)
 	w.bytes += int64(n)

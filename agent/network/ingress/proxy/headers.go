@@ -9,6 +9,8 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"strings"
+
+	"monopod/agent/network/ingress/route"
 )
 
 // maxRequestID is the maximum length of a client's X-Request-ID; longer ones are replaced.
@@ -33,16 +35,13 @@ func (h *Handler) rewrite(p *httputil.ProxyRequest) {
 	for _, name := range forwardedHeaders {
 		out.Del(name)
 	}
-	client, trusted := h.client(p.In)
-	proto, host, port, hops := h.Scheme, p.In.Host, h.Port, client
+	_, trusted := h.client(p.In)
+	client, hops := h.hops(p.In)
+	proto, host, port := h.Scheme, p.In.Host, h.Port
 	if trusted {
 		proto = cmp.Or(in.Get("X-Forwarded-Proto"), proto)
 		host = cmp.Or(in.Get("X-Forwarded-Host"), host)
 		port = cmp.Or(in.Get("X-Forwarded-Port"), port)
-		if earlier := in.Values("X-Forwarded-For"); len(earlier) > 0 {
-			hops = strings.Join(earlier, ", ") + ", " + client
-			client = h.realClient(earlier, client)
-		}
 	}
 	out["X-Forwarded-For"] = []string{hops}
 	out["X-Forwarded-Host"] = []string{host}
@@ -51,6 +50,27 @@ func (h *Handler) rewrite(p *httputil.ProxyRequest) {
 	out["X-Forwarded-Port"] = []string{port}
 	out["X-Real-Ip"] = []string{client}
 	out["X-Request-Id"] = []string{state.id}
+	to := state.to
+	if to.Prefix != "" {
+		out["X-Forwarded-Prefix"] = []string{route.Groups(to.Prefix, to.Pattern, state.path)}
+	}
+	if to.Host != "" {
+		p.Out.Host = to.Host
+	}
+	if to.Rewrite != "" && to.Pattern != nil {
+		p.Out.URL.Path, p.Out.URL.RawQuery = route.Rewrite(to.Rewrite, to.Pattern, state.path, p.In.URL.RawQuery)
+		p.Out.URL.RawPath = ""
+	}
+}
+
+// hops returns the address of the client, and the addresses from it to the controller, for X-Forwarded-For.
+func (h *Handler) hops(r *http.Request) (client, hops string) {
+	client, trusted := h.client(r)
+	earlier := r.Header.Values("X-Forwarded-For")
+	if !trusted || len(earlier) == 0 {
+		return client, client
+	}
+	return h.realClient(earlier, client), strings.Join(earlier, ", ") + ", " + client
 }
 
 // client returns the peer's address of the connection, and whether its X-Forwarded headers are trusted.

@@ -50,12 +50,12 @@ type dialFunc = func(ctx context.Context, network, address string) (net.Conn, er
 
 // NewTransport returns a transport; dial is nil for the machine's network.
 func NewTransport(dial dialFunc, m *Metrics) *Transport {
-	dialer := &net.Dialer{Timeout: dialTime, ControlContext: refuseLocal}
+	dialer := &net.Dialer{ControlContext: refuseLocal}
 	if dial == nil {
 		dial = dialer.DialContext
 	}
 	connect := func(ctx context.Context, network, address string) (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(ctx, dialTime)
+		ctx, cancel := context.WithTimeout(ctx, cmp.Or(stateOf(ctx).to.Connect, dialTime))
 		defer cancel()
 		c, err := dial(ctx, network, address)
 		if err != nil {
@@ -113,11 +113,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	var tried []*endpoint
 	var failure error
 	for {
-		e, backend := j.to.Backend.pick(time.Now(), tried)
+		e, backend := j.to.Backend.pick(time.Now(), j.cookie, tried)
 		if e == nil {
 			return nil, cmp.Or(failure, errNoEndpoints)
 		}
-		j.endpoint = e.address
+		j.endpoint, j.picked = e.address, e.id
 		resp, unread, err := t.try(r, j, e, backend)
 		if err == nil {
 			return resp, nil
@@ -164,8 +164,12 @@ func (t *Transport) try(r *http.Request, j *requestState, e *endpoint, backend *
 		defer timer.Stop()
 		pause = func() { timer.Stop() }
 		progress = func() {
+			next := wait
+			if send := j.to.Send; send > 0 && !j.body.ended.Load() {
+				next = send
+			}
 			if !answered.Load() {
-				timer.Reset(wait)
+				timer.Reset(next)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package route_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func TestOptions(t *testing.T) {
 			}
 		}
 		if got, _ := route.ParseAnnotations(annotations, route.Options{Redirect: true, MaxBody: 7,
-			Wait: time.Second}); got != want {
+			Wait: time.Second}); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", text, got, want)
 		}
 	}

@@ -1,10 +1,17 @@
 // Package route finds the rule for an HTTP request by its host and path.
 //
-//   - annotation.go: reads what annotations of an Ingress set
-//   - certs.go: reads the certificates of hosts from Secrets
+//   - annotation.go, values.go: read what annotations of an Ingress set
+//   - pattern.go: paths that are regular expressions
+//   - canary.go, cors.go: decide about a request
+//   - certs.go, users.go: read certificates and passwords from Secrets
 package route
 
-import "strings"
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+)
 
 // Hosts maps host names to values. A key is a host name in lower case, or "*." and the rest of one, which matches
 // every name with one label instead of the asterisk.
@@ -28,7 +35,10 @@ type Rule[T any] struct {
 	// without another rule.
 	Path  string
 	Exact bool // Path itself; false: also the paths below it, by elements
-	To    T
+	// Pattern is what Path means on a host with regular expressions; nil: Path itself. On such a host, all rules with a
+	// path have one.
+	Pattern *regexp.Regexp
+	To      T
 }
 
 // Table holds rules. It does not change and is safe for concurrent use; the zero value has no rules.
@@ -43,7 +53,15 @@ type paths[T any] struct {
 	exact    map[string]T
 	prefixes map[string]T // without a slash at the end
 	depth    int          // the maximum number of slashes in a key of prefixes
+	patterns []pattern[T] // the longest path first
 	fallback *T           // nil: none
+}
+
+// pattern is a rule whose path is a regular expression.
+type pattern[T any] struct {
+	path string
+	re   *regexp.Regexp
+	to   T
 }
 
 // New returns the table of the rules. Of several rules for the same host and path the first one applies; repeated
@@ -72,6 +90,8 @@ func (t *Table[T]) add(r *Rule[T]) bool {
 			p.fallback = &r.To
 		}
 		return true
+	case r.Pattern != nil:
+		return p.addPattern(r)
 	case r.Exact:
 		return insert(p.exact, r.Path, r.To)
 	}
@@ -94,6 +114,20 @@ func (t *Table[T]) paths(host string) *paths[T] {
 		}
 	}
 	return p
+}
+
+func (p *paths[T]) addPattern(r *Rule[T]) bool {
+	at, _ := slices.BinarySearchFunc(p.patterns, r.Path, func(one pattern[T], path string) int {
+		return cmp.Or(cmp.Compare(len(path), len(one.path)), cmp.Compare(path, one.path))
+	})
+	for i := at; i < len(p.patterns) && p.patterns[i].path == r.Path; i++ {
+		if p.patterns[i].re.String() == r.Pattern.String() {
+			return false
+		}
+		at++
+	}
+	p.patterns = slices.Insert(p.patterns, at, pattern[T]{r.Path, r.Pattern, r.To})
+	return true
 }
 
 func insert[T any](m map[string]T, path string, to T) bool {
@@ -125,6 +159,11 @@ func (t *Table[T]) Find(host, path string) (to T, ok bool) {
 }
 
 func (p *paths[T]) find(path string) (to T, ok bool) {
+	for i := range p.patterns {
+		if p.patterns[i].re.MatchString(path) {
+			return p.patterns[i].to, true
+		}
+	}
 	if to, ok = p.exact[path]; ok {
 		return to, true
 	}
