@@ -46,7 +46,8 @@ func (n *Node) dialer() func(ctx context.Context, network, address string) (net.
 	}
 }
 
-// Ingress returns why Ingresses are not served, or a health.Notice about ports that others have; nil if they are, or if there is no ingress controller.
+// Ingress returns why Ingresses are not served, or a health.Notice about ports that others have; nil if they are, or if
+// there is no ingress controller.
 func (n *Node) Ingress(ctx context.Context) error {
 	if n.ingress == nil {
 		return nil
