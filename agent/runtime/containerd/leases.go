@@ -46,7 +46,8 @@ func (c *Child) deleteLeases(ctx context.Context, before time.Time) error {
 	var errs []error
 	for _, l := range list {
 		if l.CreatedAt.Before(before) {
-			err := manager.Delete(cri.InNamespace(ctx), leases.Lease{ID: l.ID})
+			// Synchronous, because otherwise containerd collects what the lease kept only after a hundred other changes.
+			err := manager.Delete(cri.InNamespace(ctx), leases.Lease{ID: l.ID}, leases.SynchronousDelete)
 			if !errdefs.IsNotFound(err) { // containerd may delete one meanwhile
 				errs = append(errs, err)
 			}
