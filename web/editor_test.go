@@ -47,18 +47,21 @@ func (p page) editor(a *api) {
 	p.key(kb.Escape)
 
 	p.put(".editor", begun+"imag: a\n  replica: 2\n  strategy: {kind: flow}\n")
-	p.sees(`document.querySelectorAll(".cm-lint-marker-warning").length === 2 && %s === "Line 13: Deployment has no field `+
+	p.sees(`document.querySelectorAll(".cm-lint-marker-warning").length === 2 && %s === "Line 13: Deployment has no `+
+		`field `+
 		`spec.template.spec.containers[0].imag. Line 14: Deployment has no field spec.replica."`, text(".editor ~ [role=status]"))
 
 	// Errors of the server are marked until the text is edited.
 	p.put(".editor", begun+"image: a\n      restartPolicy: Sometimes\n")
 	p.press("main", "Check")
 	p.press(".review", "Line 14")
-	p.sees(`getSelection().toString() === "      restartPolicy: Sometimes" && document.querySelector(".cm-lint-marker-error")`)
+	p.sees(`getSelection().toString() === "      restartPolicy: Sometimes" && ` +
+		`document.querySelector(".cm-lint-marker-error")`)
 
 	// Tab indents, and leaves the editor after Esc.
 	p.key(kb.Tab)
-	p.sees(`!document.querySelector(".cm-lint-marker-error") && document.querySelector(".editor").value.includes("\n        restartPolicy")`)
+	p.sees(`!document.querySelector(".cm-lint-marker-error") && document.querySelector(".editor").value.includes("\n   ` +
+		`     restartPolicy")`)
 	p.key(kb.Escape)
 	p.key(kb.Tab)
 	p.sees(`!document.activeElement.closest(".editor")`)
@@ -69,14 +72,17 @@ func (p page) editor(a *api) {
 // lastApplied: kubectl's copy of the object is hidden, and an edit keeps it.
 func (p page) lastApplied(a *api) {
 	const path = "/api/v1/namespaces/default/configmaps"
-	a.as(p.t, "kubectl-client-side-apply", http.MethodPost, path, "application/json", `{"apiVersion": "v1", "kind": "ConfigMap", `+
+	a.as(p.t, "kubectl-client-side-apply", http.MethodPost, path, "application/json", `{"apiVersion": "v1", "kind": `+
+		`"ConfigMap", `+
 		`"metadata": {"name": "applied", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{\"data\":`+
 		`{\"of\":\"kubectl\"}}\n", "note": "stays"}}, "data": {"of": "grey"}}`)
 	p.visit("#/configmaps/default/applied/yaml")
 	p.changes("of: grey", "of: blue")
-	p.sees(`!document.querySelector(".editor").value.includes("kubectl") && document.querySelector(".editor").value.includes("note: stays")`)
+	p.sees(`!document.querySelector(".editor").value.includes("kubectl") && ` +
+		`document.querySelector(".editor").value.includes("note: stays")`)
 	p.accepts("of: blue")
-	p.value(`fetch("` + path + `/applied", {headers: {Authorization: "Bearer " + sessionStorage.getItem("monopod-token")}})` +
+	p.value(`fetch("` + path + `/applied", {headers: {Authorization: "Bearer " + ` +
+		`sessionStorage.getItem("monopod-token")}})` +
 		`.then((r) => r.json()).then((o) => window.applied = o) && true`)
 	p.sees(`window.applied?.data?.of === "blue" && ` +
 		`window.applied.metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"].includes("kubectl")`)
@@ -101,7 +107,8 @@ func (p page) plainEditor(a *api) {
 	p.fill(".editor textarea", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: plain\nspec:\n  containers: []\n")
 	p.press("main", "Check")
 	p.press(".review", "Line 6")
-	p.sees(`((e) => e.value.slice(e.selectionStart, e.selectionEnd))(document.querySelector(".editor textarea")) === "  containers: []"`)
+	p.sees(`((e) => e.value.slice(e.selectionStart, e.selectionEnd))(document.querySelector(".editor textarea")) === " ` +
+		` containers: []"`)
 	block()
 	if _, err := chromedp.Call(p.ctx, network.Disable, cdp.Empty{}); err != nil {
 		p.t.Fatal(err)
@@ -109,7 +116,8 @@ func (p page) plainEditor(a *api) {
 }
 
 // offered is a JavaScript expression for the labels of the completions.
-const offered = `([...document.querySelectorAll(".cm-tooltip-autocomplete .cm-completionLabel")].map((e) => e.innerText).join())`
+const offered = `([...document.querySelectorAll(".cm-tooltip-autocomplete .cm-completionLabel")].map((e) => ` +
+	`e.innerText).join())`
 
 // types opens the editor with a text, and types more at its end.
 func (p page) types(text, more string) {
@@ -184,7 +192,8 @@ func TestFieldsOfYAML(t *testing.T) {
 	}
 	for _, c := range fieldCases {
 		before, after, _ := strings.Cut(c.text, "¦")
-		ask(before+after, fmt.Sprintf(`((place) => place ? completions(schemas, schemas.Root, place, fieldsOf(text)).map((c) => `+
+		ask(before+after, fmt.Sprintf(`((place) => place ? completions(schemas, schemas.Root, place, `+
+			`fieldsOf(text)).map((c) => `+
 			`c.label + (c.required ? "!" : "")).join(" ") : "")(placeAt(text, %d, %d))`,
 			strings.Count(before, "\n"), len(before)-strings.LastIndex(before, "\n")-1))
 		p.sees(`"answer" in window`)

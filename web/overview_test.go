@@ -50,7 +50,8 @@ func (p page) stuck(*box) {
 	p.visit("#/deployments.apps/default/web")
 	p.sees(`document.querySelector(".state [data-mood=bad]")`)
 	p.visit("#/pods?q=label%3Aapp%3Dweb")
-	p.sees(`document.querySelectorAll("tbody [data-mood=bad]").length === 1 && document.querySelector("td.c-reason:not(:empty)")`)
+	p.sees(`document.querySelectorAll("tbody [data-mood=bad]").length === 1 && ` +
+		`document.querySelector("td.c-reason:not(:empty)")`)
 	p.visit("#/deployments.apps/default/web/revisions")
 	p.press(".body", "Return to revision 3")
 	p.press("dialog", "Return")
@@ -175,7 +176,8 @@ func (p page) wholeFiles(*box) {
 
 	// Errors: in a field, and in the text. Files of a folder come by name.
 	p.visit("#/create")
-	p.put(".editor", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fine}\n---\napiVersion: example.com/v1\nkind: Lamp\n"+
+	p.put(".editor", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fine}\n---\napiVersion: example.com/v1\nkind: "+
+		"Lamp\n"+
 		"metadata:\n  name: blue\n  namespace: whole\nspec:\n  watts: 100\n")
 	p.press("main", "Check")
 	p.sees(`%s?.includes("1 of 2 are refused")`, text(".review"))
@@ -193,7 +195,8 @@ func (p page) wholeFiles(*box) {
 		document.querySelector(".drop").dispatchEvent(new DragEvent("drop", {dataTransfer: files, bubbles: true, cancelable: true}));
 		true
 	}`)
-	p.sees(`document.querySelectorAll(".review li").length === 2 && document.querySelector(".editor").value.startsWith("# ")`)
+	p.sees(`document.querySelectorAll(".review li").length === 2 && ` +
+		`document.querySelector(".editor").value.startsWith("# ")`)
 }
 
 // spoken are objects of kinds that say more than their conditions.

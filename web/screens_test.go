@@ -81,7 +81,8 @@ func common() []look {
 				`table") && ` + text("[data-section=Server]")},
 		{name: "secret", hash: "#/secrets/default/door", ready: text("[data-section=Data]") + `?.includes("password")`},
 		{name: "create", hash: "#/create", ready: `document.querySelector(".drop")`},
-		{name: "completion", ready: `document.querySelector(".cm-completionInfo") && document.querySelector(".cm-lint-marker-warning")`,
+		{name: "completion", ready: `document.querySelector(".cm-completionInfo") && ` +
+			`document.querySelector(".cm-lint-marker-warning")`,
 			open: func(p page) {
 				p.visit("#/create")
 				p.types(strings.Replace(begun, "spec:\n", "spec:\n  replica: 1 # one\n  minReadySeconds: \"1\"\n", 1), "im")
@@ -220,8 +221,10 @@ const sick = "apiVersion: v1\nkind: Pod\nmetadata: {name: sick, namespace: defau
 	"env: [{name: COLOR, value: blue}], ports: [{containerPort: 8080}], volumeMounts: [{name: data, " +
 	"mountPath: /data}]}\n  volumes: [{name: data, emptyDir: {}}]\n"
 
-const friends = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: web, namespace: default}\nspec:\n" +
-	"  podSelector: {matchLabels: {app: web}}\n  ingress:\n  - from: [{podSelector: {matchLabels: {app: shop}}}, {ipBlock: {cidr: 10.0.0.0/8}}]\n" +
+const friends = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: web, namespace: " +
+	"default}\nspec:\n" +
+	"  podSelector: {matchLabels: {app: web}}\n  ingress:\n  - from: [{podSelector: {matchLabels: {app: shop}}}, " +
+	"{ipBlock: {cidr: 10.0.0.0/8}}]\n" +
 	"    ports: [{port: 8080}]\n"
 
 // owned is a Deployment that crashes, and that another manager than the page has applied.

@@ -39,7 +39,8 @@ func (p page) access(*box) {
 	p.put("input[name=verb]", "get")
 	p.put("input[name=resource]", "deploy")
 	p.press("#main", "Show who may")
-	p.sees(`[...document.querySelectorAll("#main tbody tr")].some((tr) => tr.cells[0].innerText === "system:monopod:viewers")`)
+	p.sees(`[...document.querySelectorAll("#main tbody tr")].some((tr) => tr.cells[0].innerText === ` +
+		`"system:monopod:viewers")`)
 	p.put("input[name=resource]", "secrets")
 	p.press("#main", "Show who may")
 	p.sees(`%s > 0 && ![...document.querySelectorAll("#main tbody tr")].some((tr) => `+
@@ -96,7 +97,8 @@ func (p page) helm(b *box) {
 	p.press("dialog", "Return")
 	p.sees(`%s?.includes("Rollback to 1")`, text("[data-section=Release]"))
 	p.sees(`%s === "color: red"`, trimmed("[data-section=Values] > pre"))
-	p.sees(`[...document.querySelectorAll("[data-section=History] tbody tr")].map((tr) => tr.cells[1].innerText).join() === ` +
+	p.sees(`[...document.querySelectorAll("[data-section=History] tbody tr")].map((tr) => ` +
+		`tr.cells[1].innerText).join() === ` +
 		`"deployed,superseded,superseded"`)
 	p.press("[data-section=Objects]", "desk")
 	p.sees(`%s?.includes("red") && !%[1]s.includes("blue")`, text("[data-section=Data]"))
