@@ -1,19 +1,10 @@
 // Who may do what: the subjects whose roles allow an action, from all roles and bindings.
 
-import { address, apiPath, compare, core, findKind, getJSON, h, inGroup, kinds, write } from "./core.js";
-import { table } from "./sections.js";
+import { allows, apiPath, compare, core, findKind, getJSON, h, inGroup, kinds, write } from "./core.js";
+import { link, table } from "./sections.js";
 import { t } from "./text.js";
 
 const VERBS = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "impersonate", "bind", "escalate", "approve", "sign"];
-
-const has = (list, wanted) => list?.includes("*") || list?.includes(wanted);
-
-/** allows reports whether a rule allows the action { verb, group, resource, name }; resource: pods, or pods/log. */
-export function allows(rule, { verb, group, resource, name = "" }) {
-  const [, subresource] = resource.split("/");
-  return Boolean(has(rule.verbs, verb) && has(rule.apiGroups, group) && (has(rule.resources, resource) || (subresource && rule.resources?.includes(`*/${subresource}`))) &&
-    (!rule.resourceNames?.length || rule.resourceNames.includes(name)));
-}
 
 /** whoCan is who may do it, as { subject, binding, role, names }. roles and bindings: of both kinds. namespace "": everywhere. */
 export function whoCan(action, namespace, roles, bindings) {
@@ -24,9 +15,6 @@ export function whoCan(action, namespace, roles, bindings) {
     return rules.length && (!action.name || !only.length || only.includes(action.name)) ? (binding.subjects ?? []).map((subject) => ({ subject, binding, role, only })) : [];
   });
 }
-
-/** The subject as a link to where it is, if it is an object. */
-export const subjectLink = ({ kind, name, namespace }) => (kind === "ServiceAccount" && core("serviceaccounts") ? h("a", { class: "name", href: address(core("serviceaccounts"), namespace, name) }, name) : h("span", { class: "name" }, name));
 
 export class Access {
   #out = h("div", {});
@@ -60,7 +48,7 @@ export class Access {
       const { roles, bindings } = await this.#read;
       const found = whoCan({ verb, name, ...resourceOf(resource) }, namespace, roles, bindings);
       found.sort((a, b) => compare(a.subject.kind, b.subject.kind) || compare(a.subject.name, b.subject.name));
-      this.#out.replaceChildren(found.length ? table([t`Subject`, t`Kind`, t`Namespace`, t`Role`, t`Binding`, t`Only`], found.map((f) => [subjectLink(f.subject), f.subject.kind, f.subject.namespace ?? "", object(f.role), object(f.binding), f.only.join(", ")]))
+      this.#out.replaceChildren(found.length ? table([t`Subject`, t`Kind`, t`Namespace`, t`Role`, t`Binding`, t`Only`], found.map((f) => [f.subject.kind === "ServiceAccount" ? link(core("serviceaccounts"), f.subject.namespace, f.subject.name) : link(null, "", f.subject.name), f.subject.kind, f.subject.namespace ?? "", object(f.role), object(f.binding), f.only.join(", ")]))
         : h("p", { class: "empty" }, t`Nobody, except members of system:masters.`));
     } catch (err) {
       this.#read = null;
@@ -77,7 +65,7 @@ function resourceOf(text) {
 }
 
 const kindOf = ({ metadata, roleRef }) => inGroup("rbac.authorization.k8s.io", `${metadata.namespace ? "" : "cluster"}role${roleRef ? "binding" : ""}s`);
-const object = (obj) => h("a", { class: "name", href: address(kindOf(obj), obj.metadata.namespace, obj.metadata.name) }, obj.metadata.name);
+const object = (obj) => link(kindOf(obj), obj.metadata.namespace, obj.metadata.name);
 
 async function rbac() {
   const list = async (...names) => (await Promise.all(names.map((name) => getJSON(apiPath(inGroup("rbac.authorization.k8s.io", name)))))).flatMap((l) => l.items);

@@ -2,7 +2,7 @@
 // kinds, and the keyboard. Parts that the first screen does not need are loaded when
 // they are opened.
 
-import { address, apiPath, builtIn, core, discover, findKind, forget, getJSON, h, id, kinds, learn, load, may, now, plural, redeem, session, signIn, signOut, whoAmI, write } from "./core.js";
+import { address, apiPath, AS_METADATA, builtIn, core, discover, findKind, forget, getJSON, h, id, kinds, learn, load, may, now, plural, redeem, session, signIn, signOut, whoAmI, write } from "./core.js";
 import { List } from "./list.js";
 import { CONNECTING, home, links, pause } from "./live.js";
 import { t, translate } from "./text.js";
@@ -264,7 +264,7 @@ function fillNamespaces(names) {
 async function askNamespaces() {
   const kind = core("namespaces");
   if (!kind || !may("list", kind)) return;
-  const list = await getJSON(apiPath(kind), { accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1" }).catch(() => null);
+  const list = await getJSON(apiPath(kind), { accept: AS_METADATA }).catch(() => null);
   if (list) fillNamespaces(list.items.map((it) => it.metadata.name));
 }
 

@@ -46,6 +46,9 @@ export async function send(method, path, { body, type = "application/json", acce
   throw await problem(response, method);
 }
 
+/** What a list is asked for where nothing but the metadata of its objects matters. */
+export const AS_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
 export const getJSON = (path, options) => readJSON("GET", path, options);
 
 /** readJSON is send for an object, read for a text; they repeat a request also if the connection breaks within the response. */
@@ -197,13 +200,18 @@ export async function learn(namespace = "") {
 
 const matches = (list, wanted) => list?.includes("*") || list?.includes(wanted);
 
+/** allows reports whether a rule allows an action; resource: pods, or pods/log. */
+export function allows(rule, { verb, group, resource, name }) {
+  const [, subresource] = resource.split("/");
+  return Boolean(matches(rule.verbs, verb) && matches(rule.apiGroups, group) &&
+    (matches(rule.resources, resource) || (subresource && rule.resources?.includes(`*/${subresource}`))) &&
+    (!rule.resourceNames?.length || rule.resourceNames.includes(name)));
+}
+
 /** Whether the user may do it, by the rules learned for all namespaces and for this one. */
 export function may(verb, kind, { namespace = "", subresource = "", name = "" } = {}) {
   const resource = subresource ? `${kind.name}/${subresource}` : kind.name;
-  return [learned.get(""), learned.get(namespace)].some((rules) => (rules?.resourceRules ?? []).some((rule) =>
-    matches(rule.verbs, verb) && matches(rule.apiGroups, kind.group) &&
-    (matches(rule.resources, resource) || (subresource && rule.resources?.includes(`*/${subresource}`))) &&
-    (!rule.resourceNames?.length || rule.resourceNames.includes(name))));
+  return [learned.get(""), learned.get(namespace)].some((rules) => rules?.resourceRules?.some((rule) => allows(rule, { verb, group: kind.group, resource, name })));
 }
 
 /** Whether the user may send a request to a path that is no resource. */

@@ -1,6 +1,6 @@
 // Helm's releases, read from its Secrets: a revision each, whose data is a JSON document, compressed.
 
-import { address, ago, apiPath, compare, core, getJSON, h, kindFor, may, millis, moodly, now, readJSON, say, send, tickAges, write } from "./core.js";
+import { address, ago, apiPath, AS_METADATA, compare, core, getJSON, h, kindFor, may, millis, moodly, now, readJSON, say, send, tickAges, write } from "./core.js";
 import { dialog } from "./dialogs.js";
 import { documentsOf, identify } from "./fields.js";
 import { home } from "./live.js";
@@ -11,7 +11,6 @@ import { t } from "./text.js";
 const TYPE = "helm.sh/release.v1", YAML = "application/yaml", APPLY = "application/apply-patch+yaml", MANAGER = "helm";
 const LARGEST = 32 << 20; // bytes of a release
 const MOST = 200; // releases of a list
-const AS_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const TURNS = 5; // of writing an object that others write as well
 
 const MOODS = { deployed: "ok", failed: "bad", superseded: "done", uninstalled: "done" };
@@ -111,9 +110,9 @@ export class Release {
     const { namespace, name } = this.#at, list = await revisions(namespace, name);
     if (!list.length) throw new Error(t`There is no release ${name} in ${namespace}.`);
     const all = await Promise.all(list.map((s) => getJSON(secrets(namespace, s.metadata.name)).then(unpack))), [release] = all, { info, manifest = "" } = release;
-    const may2 = ["create", "update"].every((verb) => may(verb, core("secrets"), { namespace }));
+    const returns = ["create", "update"].every((verb) => may(verb, core("secrets"), { namespace }));
     const history = all.map((r, i) => [`${r.version}`, mood(r.info.status), chart(r), ago(millis(r.info.last_deployed), true), r.info.description ?? "",
-      i && may2 ? h("button", { type: "button", class: "quiet", onclick: () => this.#back(all, r) }, t`Return to revision ${r.version}`) : ""]);
+      i && returns ? h("button", { type: "button", class: "quiet", onclick: () => this.#back(all, r) }, t`Return to revision ${r.version}`) : ""]);
     const section = (title, ...content) => h("section", { "aria-label": title, "data-section": title }, h("h3", {}, title), content);
     const folded = (title, text) => (text.trim() ? h("details", { "aria-label": title }, h("summary", {}, title), code(text, title)) : null);
     this.#body.replaceChildren(

@@ -2,7 +2,7 @@
 // YAML, revisions), each with an address of its own.
 
 import { actions, buttons } from "./actions.js";
-import { address, ago, apiPath, builtIn, compare, core, getJSON, grace, h, inGroup, isAdmin, kindFor, kinds, load, maker, may, millis, moment, moodOf, moodOfReady, moodly, plural, say, send, tickAges, write } from "./core.js";
+import { address, ago, apiPath, AS_METADATA, builtIn, compare, core, getJSON, grace, h, inGroup, isAdmin, kindFor, kinds, load, maker, may, millis, moment, moodly, moodOf, moodOfReady, plural, say, send, tickAges, write } from "./core.js";
 import { Feed } from "./live.js";
 import { Sections, facts, miniTable } from "./sections.js";
 import { t } from "./text.js";
@@ -279,7 +279,7 @@ export class ObjectPage {
       look.disabled = true;
       found.replaceChildren();
       for (const k of kinds.filter((x) => x.verbs.includes("list") && x.name !== "events" && may("list", x, { namespace }) && (x.namespaced || !namespace))) {
-        const list = await getJSON(apiPath(k, namespace, "", "", { limit: "2000" }), { accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1" }).catch(() => ({ items: [] }));
+        const list = await getJSON(apiPath(k, namespace, "", "", { limit: "2000" }), { accept: AS_METADATA }).catch(() => ({ items: [] }));
         found.append(...list.items.filter((it) => it.metadata.ownerReferences?.some((ref) => ref.uid === uid)).map((it) =>
           h("li", {}, `${k.kind} `, h("a", { class: "name", href: address(k, it.metadata.namespace, it.metadata.name) }, it.metadata.name))));
       }

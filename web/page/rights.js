@@ -1,6 +1,6 @@
 // Who can what: what a role allows, who has it, and what a subject may do altogether.
 
-import { apiPath, core, getJSON, h, inGroup, may, readJSON } from "./core.js";
+import { apiPath, AS_METADATA, core, getJSON, h, inGroup, may, readJSON } from "./core.js";
 import { link, table } from "./sections.js";
 import { t } from "./text.js";
 
@@ -31,7 +31,7 @@ export function permissions(subjects, namespace = "default") {
   const who = h("select", {}, all.map((s, i) => h("option", { value: i }, `${s.kind} ${s.name}`)));
   const where = h("input", { type: "text", list: "places", value: namespace, required: true, autocomplete: "off", onfocus: async () => {
     if (names.firstChild || !spaces || !may("list", spaces)) return;
-    const list = await getJSON(apiPath(spaces), { accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1" }).catch(() => ({ items: [] }));
+    const list = await getJSON(apiPath(spaces), { accept: AS_METADATA }).catch(() => ({ items: [] }));
     names.replaceChildren(...list.items.map((it) => h("option", { value: it.metadata.name })));
   } });
   const ask = h("button", { class: "quiet" }, t`Show what it may do`);

@@ -1,13 +1,12 @@
 // Search over the names and labels of everything that the token may list.
 
-import { address, ago, apiPath, compare, getJSON, h, kinds, may, millis, tickAges, write } from "./core.js";
+import { address, ago, apiPath, AS_METADATA, compare, getJSON, h, kinds, may, millis, tickAges, write } from "./core.js";
 import { home } from "./live.js";
 import { table } from "./sections.js";
 import { t } from "./text.js";
 
 const MOST = 5000; // objects of a kind
 const MOST_SHOWN = 200;
-const AS_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /** rank is how well an object fits the words, the best is 0; -1 if it does not. */
 export function rank({ name, text }, words) {
