@@ -148,8 +148,8 @@ type desired struct {
 	destinations map[follow.Key][]*proxy.Destination // by Ingress; every served Ingress has an entry
 	ingresses    map[follow.Key][]follow.Key         // by Service
 	problems     map[follow.Key][]problem
-	certs        map[follow.Key]parsedSecret
-	users        map[usersKey]parsedUsers
+	certs        map[follow.Key]parsed[*tls.Certificate]
+	users        map[usersKey]parsed[*route.Users]
 	reported     map[follow.Key]map[problem]time.Time // by Ingress; when the problem began, zero after its Event
 }
 
@@ -169,7 +169,7 @@ func newRunning(c *Controller, servers []*proxy.Server, missing taken, m *proxy.
 		nodes: map[string]*corev1.Node{}, secrets: map[follow.Key]bool{},
 	}
 	r.desired = desired{
-		backends: map[proxy.Target]*proxy.Backend{}, certs: map[follow.Key]parsedSecret{},
+		backends: map[proxy.Target]*proxy.Backend{}, certs: map[follow.Key]parsed[*tls.Certificate]{},
 		reported: map[follow.Key]map[problem]time.Time{},
 	}
 	r.site.Store(proxy.NewSite())
@@ -447,16 +447,16 @@ func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 	r.mu.Lock()
 	r.observed.secrets = watched // set before they are read, so that no change is missed
 	r.mu.Unlock()
-	read := map[follow.Key]parsedSecret{}
+	read := map[follow.Key]parsed[*tls.Certificate]{}
 	for name := range wanted {
-		one, err := r.readSecret(ctx, name)
+		one, err := readSecret(ctx, r.deps.Client, name, r.certs[name], route.ParseCertificate)
 		if err != nil {
 			return err
 		}
 		read[name] = one
 	}
 	r.certs = read
-	s.Certs, s.Secured, s.Fallback = route.Hosts[*tls.Certificate]{}, route.Hosts[struct{}]{}, read[r.fallback].cert
+	s.Certs, s.Secured, s.Fallback = route.Hosts[*tls.Certificate]{}, route.Hosts[struct{}]{}, read[r.fallback].value
 	if err := read[r.fallback].err; err != nil {
 		r.deps.Log.Warn("failed to load the default certificate of the ingress controller",
 			zap.Stringer("secret", r.fallback), zap.Error(err))
@@ -466,7 +466,7 @@ func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 		cert := s.Fallback
 		if c.secret != "" {
 			one := read[follow.Key{Namespace: c.owner.Namespace, Name: c.secret}]
-			if cert = one.cert; one.err != nil { // its hosts still redirect to HTTPS
+			if cert = one.value; one.err != nil { // its hosts still redirect to HTTPS
 				p.problem(c.owner, "BadCertificate", "Secret %q: %s; clients get the default certificate", c.secret, one.err)
 				for _, host := range c.hosts {
 					s.Secured[host] = struct{}{}
@@ -493,7 +493,7 @@ func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 
 // authenticate sets the users of destinations from Secrets. Without, clients get 503. It fails only if the API does.
 func (r *running) authenticate(ctx context.Context, p *plan, destinations map[follow.Key][]*proxy.Destination) error {
-	read := map[usersKey]parsedUsers{}
+	read := map[usersKey]parsed[*route.Users]{}
 	reported := map[follow.Key]bool{}
 	for owner, list := range destinations {
 		for _, to := range list {
@@ -504,12 +504,15 @@ func (r *running) authenticate(ctx context.Context, p *plan, destinations map[fo
 			one, ok := read[k]
 			if !ok {
 				var err error
-				if one, err = r.readUsers(ctx, k); err != nil {
+				one, err = readSecret(ctx, r.deps.Client, k.Key, r.users[k], func(s *corev1.Secret) (*route.Users, error) {
+					return route.ParseUsers(s, k.byKey)
+				})
+				if err != nil {
 					return err
 				}
 				read[k] = one
 			}
-			to.Users = one.users
+			to.Users = one.value
 			if one.err == nil || reported[owner] {
 				continue
 			}
@@ -531,47 +534,25 @@ func usersOf(to *proxy.Destination) usersKey {
 	return usersKey{follow.Key{Namespace: to.Ingress.Namespace, Name: to.Auth.Secret}, to.Auth.Map}
 }
 
-// parsedUsers are the users in one version of a Secret.
-type parsedUsers struct {
+// parsed is what one version of a Secret contains.
+type parsed[T any] struct {
 	version string
-	users   *route.Users // nil: there are none
-	err     error        // also if only some users are invalid
+	value   T
+	err     error // also if only a part is invalid
 }
 
-func (r *running) readUsers(ctx context.Context, k usersKey) (parsedUsers, error) {
-	secret, err := client.Get[*corev1.Secret](ctx, r.deps.Client, k.Namespace, k.Name)
-	if apierrors.IsNotFound(err) {
-		return parsedUsers{err: errNoSecret}, nil
+// readSecret parses a Secret unless known is its current version. It fails only if the API does.
+func readSecret[T any](ctx context.Context, c client.Client, name follow.Key, known parsed[T],
+	parse func(*corev1.Secret) (T, error)) (parsed[T], error) {
+	secret, err := client.Get[*corev1.Secret](ctx, c, name.Namespace, name.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return parsed[T]{err: errNoSecret}, nil
+	case err != nil:
+		return parsed[T]{}, err
+	case known.version == secret.ResourceVersion:
+		return known, nil
 	}
-	if err != nil {
-		return parsedUsers{}, err
-	}
-	if cached, ok := r.users[k]; ok && cached.version == secret.ResourceVersion {
-		return cached, nil
-	}
-	users, err := route.ParseUsers(secret, k.byKey)
-	return parsedUsers{version: secret.ResourceVersion, users: users, err: err}, nil
-}
-
-// readSecret returns the certificate of a Secret. It parses each version once. It fails only if the API does.
-func (r *running) readSecret(ctx context.Context, name follow.Key) (parsedSecret, error) {
-	secret, err := client.Get[*corev1.Secret](ctx, r.deps.Client, name.Namespace, name.Name)
-	if apierrors.IsNotFound(err) {
-		return parsedSecret{err: errNoSecret}, nil
-	}
-	if err != nil {
-		return parsedSecret{}, err
-	}
-	if cached, ok := r.certs[name]; ok && cached.version == secret.ResourceVersion {
-		return cached, nil
-	}
-	cert, err := route.ParseCertificate(secret)
-	return parsedSecret{version: secret.ResourceVersion, cert: cert, err: err}, nil
-}
-
-// parsedSecret is the certificate in one version of a Secret.
-type parsedSecret struct {
-	version string
-	cert    *tls.Certificate
-	err     error
+	value, err := parse(secret)
+	return parsed[T]{version: secret.ResourceVersion, value: value, err: err}, nil
 }

@@ -581,7 +581,7 @@ func TestAutomaticPorts(t *testing.T) {
 		})
 	}
 	by := fmt.Sprintf("port %d is taken by process %d ingress.test", at.Port, os.Getpid())
-	event("Node IngressPortTaken Ingresses are not served there: " + by)
+	event("Node IngressPortTaken The ingress controller does not listen on all ports: " + by)
 	event("Ingress PortTaken HTTP is not served: " + by)
 	if status := c.ingress("web").Status.LoadBalancer.Ingress; len(status) > 0 {
 		t.Errorf("status %v without a port", status)

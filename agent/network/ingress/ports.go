@@ -131,7 +131,8 @@ func (c *Controller) announce(missing taken, events record.Eventer) {
 		return
 	}
 	c.deps.Log.Warn("Ingresses are not served on all ports", zap.String("why", missing.String()))
-	node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: c.cfg.Node, UID: types.UID(c.cfg.Node)}}
+	node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: c.cfg.Node, UID: types.UID(c.cfg.Node)}}
 	events.Eventf(node, corev1.EventTypeWarning, "IngressPortTaken", "%s", missing.String())
 }
 
@@ -144,7 +145,7 @@ func (t taken) String() string {
 	for _, scheme := range slices.Sorted(maps.Keys(t)) {
 		texts = append(texts, t[scheme])
 	}
-	return "Ingresses are not served there: " + strings.Join(texts, ", ") +
+	return "The ingress controller does not listen on all ports: " + strings.Join(texts, ", ") +
 		"; set --ingress and --ingress-https to other addresses, or to off"
 }
 
