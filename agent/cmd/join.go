@@ -134,7 +134,8 @@ func (c *joinOptions) run(ctx context.Context, log *zap.Logger) error {
 		return err
 	}
 	servers := offline.New(offline.Config{
-		Servers: deps.Client(identity), New: types.New, Dir: join.Cache(dir), Clock: clock.RealClock{}, Log: log.Named("offline"),
+		Servers: deps.Client(identity), New: types.New, Dir: join.Cache(dir), Clock: clock.RealClock{},
+		Log: log.Named("offline"),
 	})
 	group, ctx := guard.With(ctx)
 	group.Do(func() error { return servers.Run(ctx) })

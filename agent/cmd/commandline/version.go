@@ -113,7 +113,9 @@ func (v Versions) text() string {
 	if v.Monopod.GitCommit != "" {
 		text += fmt.Sprintf("commit       %s of %s, %s\n", v.Monopod.GitCommit, v.Monopod.BuildDate, v.Monopod.GitTreeState)
 	}
-	for _, part := range [][2]string{{"containerd", v.Parts.Containerd}, {"runc", v.Parts.Runc}, {"kubectl", v.Parts.Kubectl}} {
+	for _, part := range [][2]string{
+		{"containerd", v.Parts.Containerd}, {"runc", v.Parts.Runc}, {"kubectl", v.Parts.Kubectl},
+	} {
 		text += fmt.Sprintf("%-12s %s\n", part[0], cmp.Or(part[1], "not inside"))
 	}
 	return text + fmt.Sprintf("signing key  %s", cmp.Or(v.SigningKey, "none inside: monopod upgrade URL needs --key"))

@@ -47,7 +47,7 @@ const (
 	ModeWireGuard Mode = "wireguard"
 	ModeVXLAN     Mode = "vxlan"
 	None          Mode = "none"
-	CNI           Mode = "cni" // the pods have a network of the administrator
+	CNI           Mode = "cni" // the pods have a network of the administrator: Off holds
 )
 
 // Config of the Nodes. Node and Subnets are required.
@@ -182,7 +182,7 @@ func (n *Nodes) reconcile(ctx context.Context, several func()) (time.Duration, e
 	if len(others) > 0 && !off && n.cfg.Several != nil {
 		n.cfg.Several()
 	}
-	if off || n.cfg.Mode == None || n.cfg.Mode == CNI {
+	if off || n.cfg.Mode == None {
 		others = nil // removes what an earlier process has set up
 	}
 	if len(others) > 0 {
