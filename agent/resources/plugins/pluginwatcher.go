@@ -50,8 +50,8 @@ type Watcher struct {
 const Timeout = 10 * time.Second
 
 const (
-	// A new socket is tried maxTries times, because its plugin may not listen yet: again after firstRetryDelay, doubled
-	// each time. A plugin that starts later recreates its socket.
+	// A new socket is tried maxTries times, because its plugin may not listen yet, or what it was rejected for may end:
+	// again after firstRetryDelay, doubled each time. A plugin that starts later recreates its socket.
 	maxTries        = 8
 	firstRetryDelay = 500 * time.Millisecond
 )
@@ -147,7 +147,7 @@ func (f *registry) deregister(path string) {
 	}
 }
 
-// discover tries a socket until its plugin answers.
+// discover tries a socket until its plugin is registered.
 func (f *registry) discover(ctx context.Context, path string) {
 	retry := backoff.Retry{First: firstRetryDelay, Most: firstRetryDelay << maxTries}
 	for range maxTries {
@@ -181,14 +181,16 @@ func (f *registry) handshake(ctx context.Context, path string) error {
 		return err
 	}
 	answer := &reg.RegistrationStatus{PluginRegistered: true}
-	if err := f.handle(ctx, short, path, info); err != nil {
-		answer.PluginRegistered, answer.Error = false, err.Error()
-		f.Log.Warn("plugin rejected", zap.String("socket", path), zap.Error(err))
+	rejected := f.handle(ctx, short, path, info)
+	if rejected != nil {
+		answer.PluginRegistered, answer.Error = false, rejected.Error()
 	}
-	if _, err := who.NotifyRegistrationStatus(short, answer); err != nil {
+	late, cancel := context.WithTimeout(ctx, Timeout) // handle may have used the other one up
+	defer cancel()
+	if _, err := who.NotifyRegistrationStatus(late, answer); err != nil {
 		f.Log.Warn("failed to notify a plugin of its registration", zap.String("socket", path), zap.Error(err))
 	}
-	return nil
+	return rejected
 }
 
 // handle passes the plugin to the handler of its type.

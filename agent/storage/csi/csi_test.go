@@ -112,6 +112,24 @@ func TestDriverIsRegistered(t *testing.T) {
 	})
 }
 
+func TestDriverIsThereBeforeNode(t *testing.T) {
+	in(t, unattached, func(w *world, m *Manager) {
+		w.pull()
+		if _, err := w.Client.Delete(w.Context(), client.RefOf(w.node()), metav1.DeleteOptions{}); err != nil {
+			w.Fatal(err)
+		}
+		time.AfterFunc(3*time.Second, func() {
+			w.create(&corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+				ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+		})
+		w.plug(m)
+		n, err := client.Get[*storagev1.CSINode](w.Context(), w.Client, "", "n")
+		if err != nil || len(n.Spec.Drivers) != 1 {
+			w.Errorf("%+v, %v", n, err)
+		}
+	})
+}
+
 func TestLimitIsUpdated(t *testing.T) {
 	spec := unattached
 	spec.NodeAllocatableUpdatePeriodSeconds = new(int64(10))

@@ -25,21 +25,22 @@ func (m *Manager) writeNode(ctx context.Context, name string) error {
 	m.node.Lock()
 	defer m.node.Unlock()
 	d, _ := m.driver(name)
-	if err := m.writeLabels(ctx, name, d); err != nil {
+	node, err := m.writeLabels(ctx, name, d)
+	if err != nil {
 		return fmt.Errorf("write labels and ID to the Node: %w", err)
 	}
-	if err := m.writeCSINode(ctx, name, d); err != nil {
+	if err := m.writeCSINode(ctx, node, name, d); err != nil {
 		return fmt.Errorf("write the CSINode: %w", err)
 	}
 	return nil
 }
 
-func (m *Manager) writeLabels(ctx context.Context, name string, d *driver) error {
+func (m *Manager) writeLabels(ctx context.Context, name string, d *driver) (*corev1.Node, error) {
 	topology := map[string]string{}
 	if d != nil {
 		topology = d.info.GetAccessibleTopology().GetSegments()
 	}
-	_, err := client.Update(ctx, m.cfg.Client, m.cfg.Node(), "", func(n *corev1.Node) error {
+	return client.Update(ctx, m.cfg.Client, m.cfg.Node(), "", func(n *corev1.Node) error {
 		for label, value := range topology {
 			if had, ok := n.Labels[label]; ok && had != value {
 				return fmt.Errorf("the topology label %s is %q, and the driver says %q: remove the label from the node if the "+
@@ -64,10 +65,9 @@ func (m *Manager) writeLabels(ctx context.Context, name string, d *driver) error
 		metav1.SetMetaDataAnnotation(&n.ObjectMeta, nodeIDs, string(text))
 		return err
 	})
-	return err
 }
 
-func (m *Manager) writeCSINode(ctx context.Context, name string, d *driver) error {
+func (m *Manager) writeCSINode(ctx context.Context, node *corev1.Node, name string, d *driver) error {
 	set := func(d *driver) func(*storagev1.CSINode) error {
 		return func(n *storagev1.CSINode) error {
 			at := slices.IndexFunc(n.Spec.Drivers, func(e storagev1.CSINodeDriver) bool { return e.Name == name })
@@ -82,7 +82,6 @@ func (m *Manager) writeCSINode(ctx context.Context, name string, d *driver) erro
 			return nil
 		}
 	}
-	node := m.cfg.Node()
 	n := &storagev1.CSINode{
 		TypeMeta: metav1.TypeMeta{APIVersion: storagev1.SchemeGroupVersion.String(), Kind: "CSINode"},
 		ObjectMeta: metav1.ObjectMeta{Name: node.Name, OwnerReferences: []metav1.OwnerReference{

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"monopod/agent/resources/plugins"
+	"monopod/apiserver/kit/backoff"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/unixsocket"
 )
@@ -91,7 +92,13 @@ func (m *Manager) register(ctx context.Context, d *driver) error {
 	before := m.drivers[d.name]
 	m.drivers[d.name] = d
 	m.mu.Unlock()
-	if err := m.writeNode(ctx, d.name); err != nil {
+	// The Node may not exist yet: it is registered at the same time.
+	retry := backoff.Retry{First: backoff.WriteInitial, Most: backoff.WriteMax}
+	err = m.writeNode(ctx, d.name)
+	for apierrors.IsNotFound(err) && retry.Wait(ctx, m.cfg.Clock) {
+		err = m.writeNode(ctx, d.name)
+	}
+	if err != nil {
 		m.mu.Lock()
 		if m.drivers[d.name] = before; before == nil {
 			delete(m.drivers, d.name)

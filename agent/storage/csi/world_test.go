@@ -108,7 +108,8 @@ func (w *world) start() *Manager {
 	}
 	m, err := New(Config{Client: w, Clock: clock.RealClock{}, Log: zap.NewNop(), Guard: guard.Logging(zap.NewNop()),
 		Metrics: metrics, Mounter: w, Tokens: w, Dir: w.dir, Boot: w.boot, SELinux: func() bool { return true },
-		Dial: w.sockets.Dial, Node: w.node,
+		Dial: w.sockets.Dial,
+		Node: func() *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}} },
 		Changed: func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
