@@ -194,8 +194,8 @@ func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 func serve(ctx context.Context, cfg Config, log *zap.Logger, a *api.API, metrics *prometheus.Registry) (err error) {
 	p := parts{cfg: cfg, log: log, api: a}
 	p.node = agent.NewNode(agent.NodeDeps{
-		Client: a.Registry, Metrics: metrics, Complete: a.Registry.Complete, Listen: a.Access.ListenForPods,
-		Log: log.Named("agent"),
+		Client: a.Registry, Kinds: a.Kinds(), Metrics: metrics, Complete: a.Registry.Complete,
+		Listen: a.Access.ListenForPods, Log: log.Named("agent"),
 	}, p.nodeConfig())
 	p.controllers, err = controllers.NewControllers(controllers.Deps{
 		Client: a.Whole(p.usage), Clock: clock.RealClock{}, Log: log, Metrics: metrics,

@@ -8,7 +8,9 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/network/gateway"
 	"monopod/agent/network/ingress"
+	"monopod/agent/network/ingress/proxy"
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/health"
 )
@@ -19,17 +21,40 @@ func (n *Node) superviseIngress() *follow.Supervisor {
 	if !cfg.On() {
 		return nil
 	}
-	metrics, err := follow.NewMetrics(n.Metrics)
-	if err != nil {
-		n.Log.Error("metrics of the ingress controller are not served", zap.Error(err))
-		metrics, _ = follow.NewMetrics(nil)
-	}
 	cfg.Node, cfg.Dial = n.cfg.Settings.NodeName, n.dialer()
-	deps := follow.Deps{
-		Client: n.Client, Clock: clock.RealClock{}, Log: n.Log.Named(ingress.Name), Metrics: metrics, Guard: n.guard,
-	}
+	deps := n.deps(ingress.Name)
 	n.ingressController = ingress.New(deps, cfg)
 	return follow.Supervise(n.ingressController, deps)
+}
+
+// superviseGateway returns the supervisor of the Gateway API's controller; nil on a machine that has joined, because
+// the servers' nodes serve Gateways.
+func (n *Node) superviseGateway() *follow.Supervisor {
+	if n.Kinds == nil || n.cfg.Settings.Runtime == NoRuntime {
+		return nil
+	}
+	deps := n.deps(gateway.Name)
+	return follow.Supervise(gateway.New(deps, gateway.Config{
+		Node: n.cfg.Settings.NodeName, Kinds: n.Kinds, Ingress: n.cfg.Settings.Ingress, Dial: n.dialer(),
+		Fallback: func(scheme, port string) *proxy.Handler {
+			if n.ingressController == nil {
+				return nil
+			}
+			return n.ingressController.At(scheme, port)
+		},
+	}), deps)
+}
+
+// deps returns the dependencies of a controller that runs with the node.
+func (n *Node) deps(name string) follow.Deps {
+	metrics, err := follow.NewMetrics(n.Metrics)
+	if err != nil {
+		n.Log.Error("metrics of a controller are not served", zap.String("controller", name), zap.Error(err))
+		metrics, _ = follow.NewMetrics(nil)
+	}
+	return follow.Deps{
+		Client: n.Client, Clock: clock.RealClock{}, Log: n.Log.Named(name), Metrics: metrics, Guard: n.guard,
+	}
 }
 
 // dialer returns the function that connects to pods; nil: over the machine's network.

@@ -63,9 +63,10 @@ type NodeConfig struct {
 	Joined bool
 }
 
-// NodeDeps are a Node's dependencies; all are required.
+// NodeDeps are a Node's dependencies; all but Kinds are required.
 type NodeDeps struct {
 	Client  client.Client
+	Kinds   client.Kinds // the served kinds; nil: the node serves no Gateways
 	Metrics prometheus.Registerer
 	// Complete sets the defaults of a pod that does not come from the API, and validates it.
 	Complete func(client.Object) error
@@ -87,7 +88,8 @@ type Node struct {
 	podNetwork        atomic.Pointer[network.Network] // nil: not started
 	ingress           *follow.Supervisor              // nil: there is no ingress controller
 	ingressController *ingress.Controller
-	podNetworkReady   chan struct{} // closed when podNetwork is set
+	gateway           *follow.Supervisor // nil: Gateways are not served
+	podNetworkReady   chan struct{}      // closed when podNetwork is set
 }
 
 // NewNode returns a node that does nothing until Run is called.
@@ -97,7 +99,7 @@ func NewNode(deps NodeDeps, cfg NodeConfig) *Node {
 		deps.Log.Error("panics outside of the agent are not counted", zap.Error(err))
 	}
 	n := &Node{NodeDeps: deps, cfg: cfg, guard: g, podNetworkReady: make(chan struct{})}
-	n.ingress = n.superviseIngress()
+	n.ingress, n.gateway = n.superviseIngress(), n.superviseGateway()
 	return n
 }
 
@@ -185,16 +187,18 @@ func (n *Node) Dial(ctx context.Context, network, address string) (net.Conn, err
 	return nil, errors.New("no pod runs on the fake runtime")
 }
 
-// Run runs the agent on the configured runtime, and the ingress controller if there is one, until ctx ends.
+// Run runs the agent on the configured runtime, and the controllers of Ingresses and Gateways if there are any, until
+// ctx ends.
 func (n *Node) Run(ctx context.Context) error {
 	if n.cfg.Settings.Runtime != NoRuntime {
 		defer n.readKernel()()
 	}
-	if n.ingress == nil {
-		return n.runWithRuntime(ctx)
-	}
 	group, ctx := guard.With(ctx)
-	group.Do(func() error { return n.ingress.Run(ctx) })
+	for _, s := range []*follow.Supervisor{n.ingress, n.gateway} {
+		if s != nil {
+			group.Do(func() error { return s.Run(ctx) })
+		}
+	}
 	group.Do(func() error { return n.runWithRuntime(ctx) })
 	return group.Wait()
 }

@@ -10,9 +10,11 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"monopod/agent/network/ingress/proxy"
 	"monopod/agent/network/ingress/route"
 	"monopod/apiserver/kit/follow"
 )
@@ -159,6 +161,21 @@ func (c *Config) maxBody() (int64, error) {
 		return 0, fmt.Errorf("--ingress-max-body-size: %q: %w", c.MaxBody, err)
 	}
 	return q.Value(), nil
+}
+
+// Prepare sets what the settings say of a handler.
+func (c *Config) Prepare(h *proxy.Handler, log *zap.Logger) {
+	h.Trusted, _ = c.trusted()
+	if c.AccessLog {
+		h.Access = log
+	}
+}
+
+// Defaults returns the options of requests.
+func (c *Config) Defaults() route.Options {
+	o := route.Options{Wait: proxy.WaitTime}
+	o.MaxBody, _ = c.maxBody()
+	return o
 }
 
 func (c *Config) trusted() ([]netip.Prefix, error) {

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"maps"
-	"net/netip"
 	"reflect"
 	"slices"
 	"sync"
@@ -36,7 +35,12 @@ type Controller struct {
 	deps  follow.Deps
 	cfg   Config
 	taken atomic.Pointer[taken] // nil: the controller has not opened its ports
+	// handlers are the *proxy.Handler that serve, by entry.
+	handlers sync.Map
 }
+
+// entry is a port that the controller serves.
+type entry struct{ scheme, port string }
 
 var _ follow.Controller = (*Controller)(nil)
 
@@ -45,6 +49,14 @@ func New(deps follow.Deps, cfg Config) *Controller { return &Controller{deps: de
 
 // Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
+
+// At returns the handler of Ingresses at a port; nil: they are not served there.
+func (c *Controller) At(scheme, port string) *proxy.Handler {
+	if h, ok := c.handlers.Load(entry{scheme, port}); ok {
+		return h.(*proxy.Handler)
+	}
+	return nil
+}
 
 // Run implements follow.Controller. It fails if it cannot listen at a configured address.
 func (c *Controller) Run(ctx context.Context) error {
@@ -81,11 +93,10 @@ func (c *Controller) serve(ctx context.Context, metrics *proxy.Metrics, events r
 	group, ctx := guard.With(ctx)
 	for _, s := range servers {
 		h := s.Handler(&r.site, via, metrics)
-		h.Trusted = r.trusted
+		c.cfg.Prepare(h, c.deps.Log)
 		h.HTTPSPort = func() string { return r.ports["https"] }
-		if c.cfg.AccessLog {
-			h.Access = c.deps.Log
-		}
+		c.handlers.Store(entry{s.Scheme, s.Port}, h)
+		defer c.handlers.Delete(entry{s.Scheme, s.Port})
 		group.Do(func() error { <-r.ready.Done(); return s.Serve(ctx, h, c.deps.Guard) })
 	}
 	if len(c.cfg.automatic) > 0 {
@@ -116,7 +127,6 @@ type running struct {
 	ports    map[string]string // by scheme
 	missing  taken
 	yield    chan struct{} // gets a value when a pod needs a port
-	trusted  []netip.Prefix
 	defaults route.Options
 	fallback follow.Key // key of the Secret with the default certificate
 	metrics  *proxy.Metrics
@@ -148,8 +158,8 @@ type desired struct {
 	destinations map[follow.Key][]*proxy.Destination // by Ingress; every served Ingress has an entry
 	ingresses    map[follow.Key][]follow.Key         // by Service
 	problems     map[follow.Key][]problem
-	certs        map[follow.Key]parsed[*tls.Certificate]
-	users        map[usersKey]parsed[*route.Users]
+	certs        map[follow.Key]Parsed[*tls.Certificate]
+	users        map[usersKey]Parsed[*route.Users]
 	reported     map[follow.Key]map[problem]time.Time // by Ingress; when the problem began, zero after its Event
 }
 
@@ -160,16 +170,15 @@ func newRunning(c *Controller, servers []*proxy.Server, missing taken, m *proxy.
 	for _, s := range servers {
 		r.ports[s.Scheme] = s.Port
 	}
-	r.trusted, _ = c.cfg.trusted()
 	r.fallback, _ = c.cfg.defaultCertificate()
-	r.defaults = route.Options{Redirect: true, Wait: proxy.WaitTime}
-	r.defaults.MaxBody, _ = c.cfg.maxBody()
+	r.defaults = c.cfg.Defaults()
+	r.defaults.Redirect = true
 	r.observed = observed{
 		changed: true, ingresses: map[follow.Key]*networkingv1.Ingress{}, classes: classes{},
 		nodes: map[string]*corev1.Node{}, secrets: map[follow.Key]bool{},
 	}
 	r.desired = desired{
-		backends: map[proxy.Target]*proxy.Backend{}, certs: map[follow.Key]parsed[*tls.Certificate]{},
+		backends: map[proxy.Target]*proxy.Backend{}, certs: map[follow.Key]Parsed[*tls.Certificate]{},
 		reported: map[follow.Key]map[problem]time.Time{},
 	}
 	r.site.Store(proxy.NewSite())
@@ -447,17 +456,17 @@ func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 	r.mu.Lock()
 	r.observed.secrets = watched // set before they are read, so that no change is missed
 	r.mu.Unlock()
-	read := map[follow.Key]parsed[*tls.Certificate]{}
+	read := map[follow.Key]Parsed[*tls.Certificate]{}
 	for name := range wanted {
-		one, err := readSecret(ctx, r.deps.Client, name, r.certs[name], route.ParseCertificate)
+		one, err := ReadSecret(ctx, r.deps.Client, name, r.certs[name], route.ParseCertificate)
 		if err != nil {
 			return err
 		}
 		read[name] = one
 	}
 	r.certs = read
-	s.Certs, s.Secured, s.Fallback = route.Hosts[*tls.Certificate]{}, route.Hosts[struct{}]{}, read[r.fallback].value
-	if err := read[r.fallback].err; err != nil {
+	s.Certs, s.Secured, s.Fallback = route.Hosts[*tls.Certificate]{}, route.Hosts[struct{}]{}, read[r.fallback].Value
+	if err := read[r.fallback].Err; err != nil {
 		r.deps.Log.Warn("failed to load the default certificate of the ingress controller",
 			zap.Stringer("secret", r.fallback), zap.Error(err))
 	}
@@ -466,8 +475,8 @@ func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 		cert := s.Fallback
 		if c.secret != "" {
 			one := read[follow.Key{Namespace: c.owner.Namespace, Name: c.secret}]
-			if cert = one.value; one.err != nil { // its hosts still redirect to HTTPS
-				p.problem(c.owner, "BadCertificate", "Secret %q: %s; clients get the default certificate", c.secret, one.err)
+			if cert = one.Value; one.Err != nil { // its hosts still redirect to HTTPS
+				p.problem(c.owner, "BadCertificate", "Secret %q: %s; clients get the default certificate", c.secret, one.Err)
 				for _, host := range c.hosts {
 					s.Secured[host] = struct{}{}
 				}
@@ -493,7 +502,7 @@ func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 
 // authenticate sets the users of destinations from Secrets. Without, clients get 503. It fails only if the API does.
 func (r *running) authenticate(ctx context.Context, p *plan, destinations map[follow.Key][]*proxy.Destination) error {
-	read := map[usersKey]parsed[*route.Users]{}
+	read := map[usersKey]Parsed[*route.Users]{}
 	reported := map[follow.Key]bool{}
 	for owner, list := range destinations {
 		for _, to := range list {
@@ -504,7 +513,7 @@ func (r *running) authenticate(ctx context.Context, p *plan, destinations map[fo
 			one, ok := read[k]
 			if !ok {
 				var err error
-				one, err = readSecret(ctx, r.deps.Client, k.Key, r.users[k], func(s *corev1.Secret) (*route.Users, error) {
+				one, err = ReadSecret(ctx, r.deps.Client, k.Key, r.users[k], func(s *corev1.Secret) (*route.Users, error) {
 					return route.ParseUsers(s, k.byKey)
 				})
 				if err != nil {
@@ -512,12 +521,12 @@ func (r *running) authenticate(ctx context.Context, p *plan, destinations map[fo
 				}
 				read[k] = one
 			}
-			to.Users = one.value
-			if one.err == nil || reported[owner] {
+			to.Users = one.Value
+			if one.Err == nil || reported[owner] {
 				continue
 			}
 			reported[owner] = true
-			p.problem(owner, "BadUsers", "Secret %q: %s", k.Name, one.err)
+			p.problem(owner, "BadUsers", "Secret %q: %s", k.Name, one.Err)
 		}
 	}
 	r.users = read
@@ -534,25 +543,25 @@ func usersOf(to *proxy.Destination) usersKey {
 	return usersKey{follow.Key{Namespace: to.Ingress.Namespace, Name: to.Auth.Secret}, to.Auth.Map}
 }
 
-// parsed is what one version of a Secret contains.
-type parsed[T any] struct {
+// Parsed is what one version of a Secret contains.
+type Parsed[T any] struct {
 	version string
-	value   T
-	err     error // also if only a part is invalid
+	Value   T
+	Err     error // also if only a part is invalid
 }
 
-// readSecret parses a Secret unless known is its current version. It fails only if the API does.
-func readSecret[T any](ctx context.Context, c client.Client, name follow.Key, known parsed[T],
-	parse func(*corev1.Secret) (T, error)) (parsed[T], error) {
+// ReadSecret parses a Secret unless known is its current version. It fails only if the API does.
+func ReadSecret[T any](ctx context.Context, c client.Client, name follow.Key, known Parsed[T],
+	parse func(*corev1.Secret) (T, error)) (Parsed[T], error) {
 	secret, err := client.Get[*corev1.Secret](ctx, c, name.Namespace, name.Name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return parsed[T]{err: errNoSecret}, nil
+		return Parsed[T]{Err: errNoSecret}, nil
 	case err != nil:
-		return parsed[T]{}, err
+		return Parsed[T]{}, err
 	case known.version == secret.ResourceVersion:
 		return known, nil
 	}
 	value, err := parse(secret)
-	return parsed[T]{version: secret.ResourceVersion, value: value, err: err}, nil
+	return Parsed[T]{version: secret.ResourceVersion, Value: value, Err: err}, nil
 }

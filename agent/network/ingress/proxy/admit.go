@@ -18,6 +18,32 @@ type Canary struct {
 	To *Destination
 }
 
+// Split distributes the requests of a Gateway's rule over destinations by weight.
+type Split struct {
+	Choices []Choice // not empty
+	Total   int      // sum of the weights
+}
+
+// Choice gets Weight of Total requests.
+type Choice struct {
+	To     *Destination
+	Weight int
+}
+
+// choose returns the destination of a request; random returns a number below n.
+func (s *Split) choose(random func(n int) int) *Destination {
+	if len(s.Choices) == 1 {
+		return s.Choices[0].To
+	}
+	n := random(s.Total)
+	for _, c := range s.Choices {
+		if n -= c.Weight; n < 0 {
+			return c.To
+		}
+	}
+	return s.Choices[0].To
+}
+
 // admit answers a request that needs no endpoint or must not reach one, and reports whether it did.
 func (h *Handler) admit(w *recorder, r *http.Request, to *Destination, path string) (answered bool) {
 	if to.Closed {
@@ -40,6 +66,10 @@ func (h *Handler) admit(w *recorder, r *http.Request, to *Destination, path stri
 	if location, code := h.moved(to, r, path); location != "" {
 		w.Header().Set("Location", location)
 		w.WriteHeader(code)
+		return true
+	}
+	if to.Broken != "" {
+		refuse(w, http.StatusInternalServerError, to.Broken)
 		return true
 	}
 	if !to.Auth.On() {
@@ -79,6 +109,8 @@ func (h *Handler) moved(to *Destination, r *http.Request, path string) (location
 		scheme = cmp.Or(r.Header.Get("X-Forwarded-Proto"), scheme)
 	}
 	switch m := &to.Moved; {
+	case to.Filters.Redirect != nil:
+		return to.Filters.Redirect.Location(r, path, scheme, h.Port)
 	case m.Temporary != "":
 		return route.Expand(m.Temporary, scheme, r), cmp.Or(m.TemporaryCode, http.StatusFound)
 	case m.Permanent != "":
@@ -136,8 +168,11 @@ func (d *Destination) stick(header http.Header, id string, secure bool) {
 }
 
 // notFound answers a request that no rule matches, for people in a browser with a page.
-func notFound(w http.ResponseWriter, r *http.Request) {
-	const text = "no Ingress has a rule for this host and path"
+func notFound(w http.ResponseWriter, r *http.Request, gateway bool) {
+	text := "no Ingress has a rule for this host and path"
+	if gateway {
+		text = "no route of the Gateway matches this request"
+	}
 	if !strings.Contains(r.Header.Get("Accept"), "text/html") {
 		refuse(w, http.StatusNotFound, text)
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
@@ -20,19 +21,36 @@ import (
 
 // Site is the immutable configuration of the servers.
 type Site struct {
-	Table    *route.Table[*Destination]
-	Certs    route.Hosts[*tls.Certificate]
-	Secured  route.Hosts[struct{}] // hosts for which HTTP redirects to HTTPS
-	Fallback *tls.Certificate      // nil: a self-signed one
+	// Listeners are those of a Gateway's port. Not nil: nothing else of the Site counts.
+	Listeners route.Listeners[*Split]
+	Table     *route.Table[*Destination]
+	Certs     route.Hosts[*tls.Certificate]
+	Secured   route.Hosts[struct{}] // hosts for which HTTP redirects to HTTPS
+	Fallback  *tls.Certificate      // nil: a self-signed one
 }
 
 // NewSite returns a Site without rules.
 func NewSite() *Site { return &Site{Table: new(route.Table[*Destination])} }
 
+// find returns the destination of a request.
+func (s *Site) find(r *http.Request, host, path string) (*Destination, bool) {
+	if s.Listeners == nil {
+		return s.Table.Find(host, path)
+	}
+	if l := s.Listeners.Find(host); l != nil {
+		if to, ok := l.Find(r, host, path); ok {
+			return to.choose(rand.IntN), true
+		}
+	}
+	return nil, false
+}
+
 // Destination is the backend of a rule, and the options for its requests.
 type Destination struct {
 	Target
-	Ingress follow.Key
+	Ingress follow.Key // of a Gateway's route: its namespace, and its kind and name with a slash between them
+	Filters route.Filters
+	Broken  string         // not empty: the reason why all requests fail
 	Path    string         // of the rule, for cookies; empty: every path
 	Pattern *regexp.Regexp // nil: the path is not a regular expression
 	route.Options
@@ -48,6 +66,8 @@ type Handler struct {
 	entryPoint
 	site    *atomic.Pointer[Site]
 	Trusted []netip.Prefix
+	// Fallback serves requests that no rule matches; nil, or what it returns: nobody does.
+	Fallback func() *Handler
 	// HTTPSPort returns the port of the HTTPS server; empty: there is none.
 	HTTPSPort func() string
 	proxy     *httputil.ReverseProxy
@@ -80,23 +100,34 @@ func newHandler(e entryPoint, s *atomic.Pointer[Site], via http.RoundTripper) *H
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	path, ok := route.Path(r.URL.Path)
+	site, host := h.site.Load(), route.Host(r.Host)
+	ok = ok && r.Method != http.MethodConnect
+	var to *Destination
+	if ok {
+		to, _ = site.find(r, host, path)
+	}
+	if ok && to == nil && h.Fallback != nil {
+		if other := h.Fallback(); other != nil {
+			other.ServeHTTP(rw, r)
+			return
+		}
+	}
 	began := time.Now()
 	w := &recorder{ResponseWriter: rw}
-	j := &requestState{id: requestID(r)}
+	j := &requestState{id: requestID(r), to: to}
 	defer func() {
 		if j.cancel != nil {
 			j.cancel(nil)
 		}
 		h.done(w, r, j, began)
 	}()
-	path, ok := route.Path(r.URL.Path)
-	if !ok || r.Method == http.MethodConnect {
+	if !ok {
 		refuse(w, http.StatusBadRequest, "the request has no absolute path")
 		return
 	}
-	site, host := h.site.Load(), route.Host(r.Host)
-	if j.to, ok = site.Table.Find(host, path); !ok {
-		notFound(w, r)
+	if to == nil {
+		notFound(w, r, site.Listeners != nil)
 		return
 	}
 	if h.redirects(site, j.to, r, host, path) {
@@ -127,6 +158,9 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	r = r.WithContext(context.WithValue(r.Context(), stateKey{}, j))
 	if j.body != nil {
 		r.Body = j.body
+	}
+	if changes := j.to.Filters.Response; len(changes) > 0 {
+		w.before = append(w.before, func(header http.Header) { route.ChangeHeader(header, changes) })
 	}
 	h.proxy.ServeHTTP(w, r)
 	if j.body != nil && w.code != http.StatusSwitchingProtocols && r.Header.Get("Expect") == "" {

@@ -61,6 +61,10 @@ func (h *Handler) rewrite(p *httputil.ProxyRequest) {
 		p.Out.URL.Path, p.Out.URL.RawQuery = route.Rewrite(to.Rewrite, to.Pattern, state.path, p.In.URL.RawQuery)
 		p.Out.URL.RawPath = ""
 	}
+	if to.Filters.Path != nil {
+		p.Out.URL.Path, p.Out.URL.RawPath = to.Filters.Path.Apply(state.path), ""
+	}
+	route.ChangeHeader(out, to.Filters.Request)
 }
 
 // hops returns the address of the client, and the addresses from it to the controller, for X-Forwarded-For.

@@ -114,6 +114,9 @@ func (c *limitedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
+// CloseWrite ends the direction to the client.
+func (c *limitedConn) CloseWrite() error { return closeWrite(c.Conn) }
+
 // Close implements net.Conn.
 func (c *limitedConn) Close() error {
 	c.release()

@@ -8,7 +8,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -32,6 +31,7 @@ var discardLog = log.New(io.Discard, "", 0)
 type Server struct {
 	entryPoint
 	listener net.Listener
+	limited  bool // the listener limits the connections
 }
 
 // Listen opens the address of a server. Connections wait until Serve.
@@ -41,7 +41,12 @@ func Listen(scheme, address string) (*Server, error) {
 		return nil, err
 	}
 	_, port, err := net.SplitHostPort(l.Addr().String())
-	return &Server{entryPoint{Scheme: scheme, Port: port}, l}, err
+	return NewServer(scheme, port, l), err
+}
+
+// NewServer returns a server for the connections of a listener. port is the one that clients use.
+func NewServer(scheme, port string, l net.Listener) *Server {
+	return &Server{entryPoint: entryPoint{Scheme: scheme, Port: port}, listener: l}
 }
 
 // Close closes a server that has not begun to serve.
@@ -56,7 +61,10 @@ func (s *Server) Handler(site *atomic.Pointer[Site], via *Transport, m *Metrics)
 
 // Serve serves requests until ctx ends, and then waits at most five seconds for those in flight.
 func (s *Server) Serve(ctx context.Context, h *Handler, g *guard.Guard) error {
-	limited := newLimitedListener(s.listener, maxConns, maxConnsPerClient, h.metrics.conns.WithLabelValues(s.Scheme))
+	limited := s.listener
+	if !s.limited {
+		limited = newLimitedListener(limited, maxConns, maxConnsPerClient, h.metrics.conns.WithLabelValues(s.Scheme))
+	}
 	server := newServer(h, g)
 	group, ctx := guard.With(ctx)
 	group.Do(func() error {
@@ -99,14 +107,40 @@ func newServer(h *Handler, g *guard.Guard) *http.Server {
 	s.Protocols.SetHTTP2(true)
 	selfSigned := route.SelfSigned()
 	s.TLSConfig = &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-		site := h.site.Load()
-		if cert, ok := site.Certs.Find(route.Host(strings.TrimSuffix(hello.ServerName, "."))); ok {
+		if cert := h.certificate(hello); cert != nil {
 			return cert, nil
-		}
-		if site.Fallback != nil {
-			return site.Fallback, nil
 		}
 		return selfSigned()
 	}}
 	return s
+}
+
+// certificate returns the certificate for a client; nil: there is none.
+func (h *Handler) certificate(hello *tls.ClientHelloInfo) *tls.Certificate {
+	site, host := h.site.Load(), route.Host(hello.ServerName)
+	if site.Listeners == nil {
+		if cert, ok := site.Certs.Find(host); ok {
+			return cert
+		}
+		return site.Fallback
+	}
+	if l := site.Listeners.Find(host); l != nil && len(l.Certs) > 0 {
+		return supported(l.Certs, hello)
+	}
+	if h.Fallback != nil {
+		if other := h.Fallback(); other != nil {
+			return other.certificate(hello)
+		}
+	}
+	return nil
+}
+
+// supported returns the first certificate that suits the client and its host, otherwise the first one.
+func supported(certs []*tls.Certificate, hello *tls.ClientHelloInfo) *tls.Certificate {
+	for _, cert := range certs {
+		if hello.SupportsCertificate(cert) == nil {
+			return cert
+		}
+	}
+	return certs[0]
 }

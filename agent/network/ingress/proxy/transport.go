@@ -42,6 +42,7 @@ func (e dialError) Unwrap() error { return e.error }
 
 // Transport sends a request to an endpoint of its backend, and retries another one if the first cannot have served it.
 type Transport struct {
+	dial       dialFunc
 	byProtocol map[protocol]*http.Transport
 	retries    prometheus.Counter
 }
@@ -63,7 +64,7 @@ func NewTransport(dial dialFunc, m *Metrics) *Transport {
 		}
 		return c, nil
 	}
-	t := &Transport{byProtocol: map[protocol]*http.Transport{}, retries: m.retries}
+	t := &Transport{dial: dial, byProtocol: map[protocol]*http.Transport{}, retries: m.retries}
 	for p, set := range map[protocol]func(*http.Protocols){
 		http1: func(p *http.Protocols) { p.SetHTTP1(true) },
 		h2c:   func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) },

@@ -20,7 +20,7 @@ type Canary struct {
 }
 
 func setPattern(to **regexp.Regexp, text string) string {
-	re, err := compile(text)
+	re, err := Compile(text)
 	if err != nil {
 		return "a regular expression"
 	}

@@ -12,8 +12,8 @@ import (
 // maxPattern is the maximum size of a regular expression, in instructions of package regexp, about 40 bytes each.
 const maxPattern = 5000
 
-// compile compiles a regular expression unless it is too large: a{999} costs the memory of 999 letters.
-func compile(text string) (*regexp.Regexp, error) {
+// Compile compiles a regular expression unless it is too large: a{999} costs the memory of 999 letters.
+func Compile(text string) (*regexp.Regexp, error) {
 	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func patternSize(re *syntax.Regexp) int {
 
 // CompilePath returns the regular expression of a path, which ignores case and matches from the path's beginning, as
 // that of ingress-nginx.
-func CompilePath(path string) (*regexp.Regexp, error) { return compile("(?is)^(?:" + path + ")") }
+func CompilePath(path string) (*regexp.Regexp, error) { return Compile("(?is)^(?:" + path + ")") }
 
 // PlainPath returns the regular expression of a path that is not one itself.
 func PlainPath(path string, exact bool) *regexp.Regexp {

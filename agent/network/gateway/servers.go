@@ -1,0 +1,142 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/network/ingress/proxy"
+	"monopod/apiserver/kit/follow"
+)
+
+// serverKey identifies a server: a port of a Gateway at one address of the node.
+type serverKey struct {
+	gateway follow.Key
+	port    int32
+	class   class
+	address netip.Addr
+}
+
+// server listens at a free port of the node, to which the Gateway's Service leads.
+type server struct {
+	number  int32 // of the free port
+	site    atomic.Pointer[proxy.Site]
+	streams atomic.Pointer[proxy.Streams]
+	shared  atomic.Bool // the Gateway has an address of the node, and shares its ports with Ingresses
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
+}
+
+// syncServers opens the servers that the plan needs, configures all, and closes the others.
+func (r *running) syncServers(node *corev1.Node) error {
+	addresses := addressesOf(node)
+	wanted := map[serverKey]*port{}
+	for name, g := range r.plan.gateways {
+		for number, p := range g.ports {
+			for _, address := range addresses {
+				wanted[serverKey{name, number, p.class, address}] = p
+			}
+		}
+	}
+	for k, s := range r.servers {
+		if wanted[k] == nil {
+			s.cancel()
+			s.done.Wait()
+			delete(r.servers, k)
+		}
+	}
+	for k, p := range wanted {
+		s := r.servers[k]
+		if s == nil {
+			l, err := net.Listen("tcp", net.JoinHostPort(k.address.String(), "0"))
+			if err != nil {
+				return fmt.Errorf("listen for Gateway %q: %w", k.gateway, err)
+			}
+			s = &server{number: int32(l.Addr().(*net.TCPAddr).Port)}
+			s.configure(p)
+			r.start(k, s, l)
+			r.servers[k] = s
+			continue
+		}
+		s.configure(p)
+	}
+	return nil
+}
+
+func (s *server) configure(p *port) {
+	site := proxy.NewSite()
+	site.Listeners = p.web
+	s.site.Store(site)
+	s.streams.Store(&p.streams)
+}
+
+// start serves the connections of a listener until the server is canceled.
+func (r *running) start(k serverKey, s *server, l net.Listener) {
+	number := strconv.Itoa(int(k.port))
+	entry := proxy.NewServer(string(k.class), number, l)
+	h := entry.Handler(&s.site, r.via, r.metrics)
+	r.cfg.Ingress.Prepare(h, r.deps.Log)
+	h.Fallback = func() *proxy.Handler {
+		if !s.shared.Load() {
+			return nil
+		}
+		return r.cfg.Fallback(string(k.class), number)
+	}
+	ctx, cancel := context.WithCancel(r.ctx)
+	s.cancel = cancel
+	r.deps.Guard.Go(&s.done, Name, func() {
+		var err error
+		switch k.class {
+		case classHTTP:
+			err = entry.Serve(ctx, h, r.deps.Guard)
+		case classTLS:
+			err = entry.ServeStreams(ctx, &s.streams, h, r.via, r.metrics, r.deps.Guard)
+		default:
+			err = entry.ServeStreams(ctx, &s.streams, nil, r.via, r.metrics, r.deps.Guard)
+		}
+		if err != nil {
+			r.deps.Log.Error("failed to serve a Gateway", zap.Stringer("gateway", k.gateway), zap.Int32("port", k.port),
+				zap.Error(err))
+		}
+	})
+}
+
+// stopServers closes all servers.
+func (r *running) stopServers() {
+	for _, s := range r.servers {
+		s.cancel()
+	}
+	for _, s := range r.servers {
+		s.done.Wait()
+	}
+}
+
+// addressesOf returns the first internal address of the node of each IP family.
+func addressesOf(node *corev1.Node) (list []netip.Addr) {
+	var v4, v6 netip.Addr
+	for _, a := range value(node).Status.Addresses {
+		ip, err := netip.ParseAddr(a.Address)
+		if err != nil || a.Type != corev1.NodeInternalIP {
+			continue
+		}
+		if ip = ip.Unmap(); ip.Is4() {
+			v4 = cmp.Or(v4, ip)
+		} else {
+			v6 = cmp.Or(v6, ip)
+		}
+	}
+	for _, ip := range []netip.Addr{v4, v6} {
+		if ip.IsValid() {
+			list = append(list, ip)
+		}
+	}
+	return list
+}
