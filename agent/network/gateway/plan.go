@@ -140,9 +140,6 @@ func unsupported(gw *gatewayv1.Gateway) (reason gatewayv1.GatewayConditionReason
 	if value(gw.Spec.Infrastructure).ParametersRef != nil {
 		return gatewayv1.GatewayReasonInvalidParameters, "spec.infrastructure.parametersRef is not supported"
 	}
-	if len(gw.Spec.Addresses) > 1 {
-		return gatewayv1.GatewayReasonUnsupportedAddress, "spec.addresses has more than one address"
-	}
 	for _, a := range gw.Spec.Addresses {
 		if typ := value(a.Type); typ != "" && typ != gatewayv1.IPAddressType {
 			return gatewayv1.GatewayReasonUnsupportedAddress, fmt.Sprintf("addresses of the type %s are not supported", typ)

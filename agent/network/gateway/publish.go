@@ -30,7 +30,15 @@ const managedBy = "gateway.monopod.io"
 
 // features are the features of the Gateway API that are supported, by the names of its conformance tests.
 var features = []string{
-	"GRPCRoute", "Gateway", "GatewayPort8080", "HTTPRoute", "ReferenceGrant", "TCPRoute", "TLSRoute",
+	"GRPCRoute", "GRPCRouteNamedRouteRule", "Gateway", "GatewayAddressEmpty", "GatewayHTTPListenerIsolation",
+	"GatewayInfrastructure", "GatewayPort8080", "GatewayStaticAddresses", "HTTPRoute", "HTTPRoute303RedirectStatusCode",
+	"HTTPRoute307RedirectStatusCode", "HTTPRoute308RedirectStatusCode", "HTTPRouteBackendProtocolH2C",
+	"HTTPRouteBackendProtocolWebSocket", "HTTPRouteBackendRequestHeaderModification", "HTTPRouteBackendTimeout",
+	"HTTPRouteCORS", "HTTPRouteDestinationPortMatching", "HTTPRouteHostRewrite", "HTTPRouteMethodMatching",
+	"HTTPRouteNamedRouteRule", "HTTPRouteParentRefPort", "HTTPRoutePathRedirect", "HTTPRoutePathRewrite",
+	"HTTPRoutePortRedirect", "HTTPRouteQueryParamMatching", "HTTPRouteRequestTimeout",
+	"HTTPRouteResponseHeaderModification", "HTTPRouteSchemeRedirect", "ReferenceGrant", "TCPRoute", "TLSRoute",
+	"TLSRouteModeMixed", "TLSRouteModeTerminate",
 }
 
 // publishClass writes the status of a GatewayClass of this controller.
@@ -124,6 +132,8 @@ func (g *gatewayPlan) programmed(svc *corev1.Service, addresses []gatewayv1.Gate
 	case svc == nil:
 		return no(gatewayv1.GatewayReasonNoResources, "the Service %q exists and does not belong to the Gateway",
 			serviceName(g.object))
+	case len(g.object.Spec.Addresses) > 1:
+		return no(gatewayv1.GatewayReasonAddressNotUsable, "only one of spec.addresses can be assigned")
 	case len(addresses) == 0 && asked != "":
 		return no(gatewayv1.GatewayReasonAddressNotUsable, "the address %s is not free, or not in --load-balancer-pool", asked)
 	case len(addresses) == 0:

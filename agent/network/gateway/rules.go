@@ -206,7 +206,7 @@ func pathChange(m *gatewayv1.HTTPPathModifier, path string) *route.PathChange {
 }
 
 func corsOf(f *gatewayv1.HTTPCORSFilter) route.CORS {
-	c := route.CORS{On: true, Origins: []*regexp.Regexp{}, NoCredentials: !value(f.AllowCredentials),
+	c := route.CORS{On: true, Exact: true, Origins: []*regexp.Regexp{}, NoCredentials: !value(f.AllowCredentials),
 		MaxAge: time.Duration(f.MaxAge) * time.Second}
 	for _, origin := range f.AllowOrigins {
 		if origin == "*" {

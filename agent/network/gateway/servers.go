@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/network/ingress/proxy"
+	"monopod/agent/network/ingress/route"
 	"monopod/apiserver/kit/follow"
 )
 
@@ -73,7 +74,7 @@ func (r *running) syncServers(node *corev1.Node) error {
 
 func (s *server) configure(p *port) {
 	site := proxy.NewSite()
-	site.Listeners = p.web
+	site.Listeners = append(route.Listeners[*proxy.Split]{}, p.web...) // not nil, which would be the site of Ingresses
 	s.site.Store(site)
 	s.streams.Store(&p.streams)
 }

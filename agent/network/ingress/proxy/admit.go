@@ -54,14 +54,16 @@ func (h *Handler) admit(w *recorder, r *http.Request, to *Destination, path stri
 		refuse(w, http.StatusForbidden, "the address of the client is not allowed")
 		return true
 	}
-	allowed := to.CORS.Allows(r)
-	if allowed != "" {
-		if r.Method == http.MethodOptions {
-			to.CORS.Set(w.Header(), allowed, true)
-			w.WriteHeader(http.StatusNoContent)
-			return true
+	allowed, preflight := to.CORS.Allows(r), to.CORS.Preflight(r)
+	if allowed != "" && !preflight {
+		w.before = append(w.before, func(header http.Header) { to.CORS.Set(header, r, allowed, false) })
+	}
+	if preflight && (allowed != "" || to.CORS.Exact) {
+		if allowed != "" {
+			to.CORS.Set(w.Header(), r, allowed, true)
 		}
-		w.before = append(w.before, func(header http.Header) { to.CORS.Set(header, allowed, false) })
+		w.WriteHeader(http.StatusNoContent)
+		return true
 	}
 	if location, code := h.moved(to, r, path); location != "" {
 		w.Header().Set("Location", location)

@@ -115,6 +115,11 @@ func newServer(h *Handler, g *guard.Guard) *http.Server {
 	return s
 }
 
+// serves reports whether a host has a listener, if the handler is that of a Gateway, or Ingresses may have it.
+func (h *Handler) serves(host string) bool {
+	return h.site.Load().Listeners.Find(host) != nil || h.Fallback != nil && h.Fallback() != nil
+}
+
 // certificate returns the certificate for a client; nil: there is none.
 func (h *Handler) certificate(hello *tls.ClientHelloInfo) *tls.Certificate {
 	site, host := h.site.Load(), route.Host(hello.ServerName)

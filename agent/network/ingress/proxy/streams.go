@@ -24,7 +24,7 @@ type Streams struct {
 }
 
 // ServeStreams accepts connections of clients until ctx ends, and connects them with endpoints. TLS connections whose
-// server name no listener of streams has go to web, if it is not nil.
+// server name no listener of streams has go to web, if it is not nil and serves the name; others are closed.
 func (s *Server) ServeStreams(ctx context.Context, streams *atomic.Pointer[Streams], web *Handler, via *Transport,
 	m *Metrics, g *guard.Guard) error {
 	limited := newLimitedListener(s.listener, maxConns, maxConnsPerClient, m.conns.WithLabelValues(s.Scheme))
@@ -47,7 +47,7 @@ func (s *Server) ServeStreams(ctx context.Context, streams *atomic.Pointer[Strea
 				}
 				return err
 			}
-			g.Go(&running, "gateway", func() { serveStream(ctx, c, streams.Load(), web != nil, conns, via) })
+			g.Go(&running, "gateway", func() { serveStream(ctx, c, streams.Load(), web, conns, via) })
 		}
 	})
 	return group.Wait()
@@ -70,7 +70,7 @@ func (h *handedOver) Accept() (net.Conn, error) {
 	}
 }
 
-func serveStream(ctx context.Context, c net.Conn, s *Streams, web bool, conns *handedOver, via *Transport) {
+func serveStream(ctx context.Context, c net.Conn, s *Streams, web *Handler, conns *handedOver, via *Transport) {
 	keep := false
 	defer func() {
 		if !keep {
@@ -86,7 +86,7 @@ func serveStream(ctx context.Context, c net.Conn, s *Streams, web bool, conns *h
 		c = replayed
 		l := s.TLS.Find(name)
 		if l == nil {
-			if web {
+			if web != nil && web.serves(name) {
 				select {
 				case conns.conns <- c:
 					keep = true

@@ -18,6 +18,9 @@ type CORS struct {
 	Expose        string
 	NoCredentials bool
 	MaxAge        time.Duration
+	// Exact is the Gateway API's way: Methods and Headers have no defaults, an asterisk in them also counts for requests
+	// with credentials, and other origins get no answer to a preflight from the endpoint.
+	Exact bool
 }
 
 const (
@@ -54,10 +57,13 @@ func (c *CORS) Allows(r *http.Request) string {
 	if !c.On {
 		return ""
 	}
+	from := r.Header.Get("Origin")
+	if c.Origins == nil && c.Exact && !c.NoCredentials {
+		return from // browsers refuse an asterisk with credentials
+	}
 	if c.Origins == nil {
 		return "*"
 	}
-	from := r.Header.Get("Origin")
 	for _, one := range c.Origins {
 		if one.MatchString(from) {
 			return from
@@ -66,8 +72,14 @@ func (c *CORS) Allows(r *http.Request) string {
 	return ""
 }
 
-// Set sets the headers of a response, for an origin that Allows returns.
-func (c *CORS) Set(h http.Header, allowed string, preflight bool) {
+// Preflight reports whether a browser asks with the request which requests a page may send.
+func (c *CORS) Preflight(r *http.Request) bool {
+	return c.On && r.Method == http.MethodOptions &&
+		(!c.Exact || r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != "")
+}
+
+// Set sets the headers of a response to a request, for an origin that Allows returns.
+func (c *CORS) Set(h http.Header, r *http.Request, allowed string, preflight bool) {
 	h.Set("Access-Control-Allow-Origin", allowed)
 	if allowed != "*" {
 		h.Add("Vary", "Origin")
@@ -77,12 +89,32 @@ func (c *CORS) Set(h http.Header, allowed string, preflight bool) {
 	} else {
 		h.Set("Access-Control-Allow-Credentials", "true")
 	}
-	h.Set("Access-Control-Allow-Methods", cmp.Or(c.Methods, corsMethods))
-	h.Set("Access-Control-Allow-Headers", cmp.Or(c.Headers, corsHeaders))
+	if c.Exact {
+		c.setAllowed(h, r)
+	} else {
+		h.Set("Access-Control-Allow-Methods", cmp.Or(c.Methods, corsMethods))
+		h.Set("Access-Control-Allow-Headers", cmp.Or(c.Headers, corsHeaders))
+	}
 	if c.Expose != "" {
 		h.Set("Access-Control-Expose-Headers", c.Expose)
 	}
 	if preflight {
 		h.Set("Access-Control-Max-Age", strconv.Itoa(int(min(cmp.Or(c.MaxAge, corsMaxAge), corsMaxAge).Seconds())))
+	}
+}
+
+// setAllowed sets the allowed methods and headers. Instead of an asterisk, which browsers refuse with credentials, they
+// are those that the request names.
+func (c *CORS) setAllowed(h http.Header, r *http.Request) {
+	for _, one := range []struct{ name, value, requested string }{
+		{"Access-Control-Allow-Methods", c.Methods, "Access-Control-Request-Method"},
+		{"Access-Control-Allow-Headers", c.Headers, "Access-Control-Request-Headers"},
+	} {
+		if one.value == "*" && !c.NoCredentials {
+			one.value = r.Header.Get(one.requested)
+		}
+		if one.value != "" {
+			h.Set(one.name, one.value)
+		}
 	}
 }
