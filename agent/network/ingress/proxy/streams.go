@@ -28,9 +28,8 @@ type Streams struct {
 func (s *Server) ServeStreams(ctx context.Context, streams *atomic.Pointer[Streams], web *Handler, via *Transport,
 	m *Metrics, g *guard.Guard) error {
 	limited := newLimitedListener(s.listener, maxConns, maxConnsPerClient, m.conns.WithLabelValues(s.Scheme))
-	conns := &handedOver{Listener: limited, conns: make(chan net.Conn)}
+	conns := &handedOver{Listener: limited, conns: make(chan net.Conn), closed: make(chan struct{})}
 	group, ctx := guard.With(ctx)
-	conns.done = ctx.Done()
 	if web != nil {
 		inner := &Server{entryPoint: s.entryPoint, listener: conns, limited: true}
 		group.Do(func() error { return inner.Serve(ctx, web, g) })
@@ -56,8 +55,9 @@ func (s *Server) ServeStreams(ctx context.Context, streams *atomic.Pointer[Strea
 // handedOver is a listener whose connections another one has accepted.
 type handedOver struct {
 	net.Listener
-	conns chan net.Conn
-	done  <-chan struct{}
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
 }
 
 // Accept implements net.Listener.
@@ -65,9 +65,15 @@ func (h *handedOver) Accept() (net.Conn, error) {
 	select {
 	case c := <-h.conns:
 		return c, nil
-	case <-h.done:
+	case <-h.closed:
 		return nil, net.ErrClosed
 	}
+}
+
+// Close implements net.Listener.
+func (h *handedOver) Close() error {
+	h.once.Do(func() { close(h.closed) })
+	return nil
 }
 
 func serveStream(ctx context.Context, c net.Conn, s *Streams, web *Handler, conns *handedOver, via *Transport) {

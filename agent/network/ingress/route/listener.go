@@ -112,8 +112,9 @@ func SortRules[T any](rules []HTTPRule[T]) {
 		}
 		return 2
 	}
+	size := func(r *HTTPRule[T]) int { return len(strings.TrimRight(r.Path, "/")) }
 	slices.SortStableFunc(rules, func(a, b HTTPRule[T]) int {
-		return cmp.Or(compareHosts(a.Host, b.Host), cmp.Compare(kind(&a), kind(&b)), cmp.Compare(len(b.Path), len(a.Path)),
+		return cmp.Or(compareHosts(a.Host, b.Host), cmp.Compare(kind(&a), kind(&b)), cmp.Compare(size(&b), size(&a)),
 			cmp.Compare(len(b.Method), len(a.Method)), cmp.Compare(len(b.Headers), len(a.Headers)),
 			cmp.Compare(len(b.Query), len(a.Query)))
 	})
