@@ -98,10 +98,14 @@ func printAddons(out io.Writer, all []addon.Status) error {
 		return err
 	}
 	for _, a := range all {
-		if len(a.Missing) > 0 {
-			fmt.Fprintf(out, "\n%s lacks: %s\nEnable it again: monopod addon enable %s\n", a.Name,
-				strings.Join(a.Missing, ", "), a.Name)
+		if len(a.Missing) == 0 {
+			continue
 		}
+		again := "monopod addon enable " + a.Name
+		if a.BuiltIn == "" {
+			again += " --file FILE"
+		}
+		fmt.Fprintf(out, "\n%s lacks: %s\nEnable it again: %s\n", a.Name, strings.Join(a.Missing, ", "), again)
 	}
 	return nil
 }

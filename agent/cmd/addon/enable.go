@@ -93,16 +93,16 @@ func entriesOf(objects []planned) (all []entry) {
 // plan returns the objects of a set in the order in which they are applied, with their state on the server.
 func (a *Addons) plan(ctx context.Context, set Set) (all []planned, err error) {
 	custom, seen := defines(set.objects), map[id]object{}
-	var errs []error
+	var problems []string
 	for _, o := range set.objects {
 		p := planned{object: object{Unstructured: *o.DeepCopy(), file: o.file, node: o.node}}
 		p.entry, err = a.entryOf(ctx, o, custom)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %v: %w", o.at("kind"), o, err))
+			problems = append(problems, fmt.Sprintf("%s: %v: %v", o.at("kind"), o, err))
 			continue
 		}
 		if other, twice := seen[p.entry.id()]; twice {
-			errs = append(errs, fmt.Errorf("%s: %v: the same object is at %s", o.at(""), o, other.at("")))
+			problems = append(problems, fmt.Sprintf("%s: %v: the same object is at %s", o.at(""), o, other.at("")))
 			continue
 		}
 		seen[p.entry.id()] = o
@@ -112,8 +112,11 @@ func (a *Addons) plan(ctx context.Context, set Set) (all []planned, err error) {
 		}
 		all = append(all, p)
 	}
+	if len(problems) > 0 {
+		return nil, refusal("nothing was written, because the addon "+set.Name+" has errors", problems)
+	}
 	order(all)
-	return all, errors.Join(errs...)
+	return all, nil
 }
 
 // entryOf returns the entry of an object of a kind that the server serves, or that the addon defines.
@@ -156,7 +159,7 @@ func (a *Addons) check(ctx context.Context, set Set, objects []planned, force bo
 			created[p.entry.Name] = true
 		}
 	}
-	var errs []error
+	var problems []string
 	for _, p := range objects {
 		var err error
 		switch {
@@ -168,17 +171,17 @@ func (a *Addons) check(ctx context.Context, set Set, objects []planned, force bo
 		default:
 			_, _, err = a.api.apply(ctx, p.labelled(set.Name), force, true)
 		}
-		if err != nil {
-			errs = append(errs, p.failed(err))
-		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if err != nil {
+			problems = append(problems, p.failed(err).Error())
+		}
 	}
-	if len(errs) > maxListed {
-		errs = append(errs[:maxListed], fmt.Errorf("and %d more", len(errs)-maxListed))
+	if len(problems) > 0 {
+		return refusal("nothing was written, because objects of the addon "+set.Name+" are not valid or not permitted", problems)
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // labelled returns the object as it is applied: with the addon's label, unless somebody else created it.

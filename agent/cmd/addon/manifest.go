@@ -125,7 +125,7 @@ func document(file string, text []byte) ([]object, error) {
 	o := object{file: file, node: root.Content[0]}
 	data, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.at(""), err)
+		return nil, fmt.Errorf("%s: %w", file, err) // which contains the line
 	}
 	if o.node.Kind != yamlv3.MappingNode {
 		return nil, fmt.Errorf("%s: an object is expected", o.at(""))
@@ -216,14 +216,15 @@ func describe(kind, namespace, name string) string {
 	return kind + " " + name
 }
 
-// unknown matches the field in the message of a strict decoding error.
-var unknown = regexp.MustCompile(`(?:unknown|duplicate) field "([^"]+)"`)
+// named matches the field in errors without causes: of strict decoding, and of values that do not have the type of the
+// schema.
+var named = regexp.MustCompile(`(?:unknown|duplicate) field "([^"]+)"|: \.(\S+): expected `)
 
 // failed returns an error of the server about the object, with the line of the field.
 func (o object) failed(err error) error {
 	field := ""
-	if found := unknown.FindStringSubmatch(err.Error()); found != nil {
-		field = found[1]
+	if found := named.FindStringSubmatch(err.Error()); found != nil {
+		field = found[1] + found[2]
 	}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		if d := status.Status().Details; d != nil && len(d.Causes) > 0 && field == "" {
