@@ -25,7 +25,8 @@ type addonOptions struct {
 	output commandline.Output
 }
 
-// addonCommand is `monopod addon`, which adds sets of objects to a running server. dataDir is the default of --data-dir.
+// addonCommand is `monopod addon`, which adds sets of objects to a running server. dataDir is the default of
+// --data-dir.
 func addonCommand(dataDir string) *cobra.Command {
 	root := &cobra.Command{
 		Use:     "addon",
@@ -56,8 +57,8 @@ func addonList(c *addonOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the addons that are built in or enabled, with their states and versions",
-		Long: "list shows the addons in the program, and those that were enabled from files. One is incomplete if objects of it\n" +
-			"are missing, or were replaced: enable it again.",
+		Long: "list shows the addons in the program, and those that were enabled from files. One is incomplete if\n" +
+			"objects of it are missing, or were replaced: enable it again.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.output.Check(); err != nil {
@@ -114,9 +115,9 @@ func addonEnable(c *addonOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "enable NAME",
 		Short: "Create or update the objects of an addon, built in or from files",
-		Long: "enable checks the objects of an addon with a dry run, then applies them: namespaces and definitions of custom\n" +
-			"kinds first. If that fails for a new addon, nothing is kept. Enabling an addon again updates it, and deletes\n" +
-			"objects that it no longer has. Objects that others created are refused, unless --force takes them over.",
+		Long: "enable checks the objects of an addon with a dry run, then applies them: namespaces and definitions of\n" +
+			"custom kinds first. If that fails for a new addon, nothing is kept. Enabling an addon again updates it, and\n" +
+			"deletes objects that it no longer has. Objects that others created are refused, unless --force takes them over.",
 		Example: "  monopod addon enable gateway-api\n" +
 			"  monopod addon enable cert-manager-crds --file cert-manager.crds.yaml\n" +
 			"  kubectl kustomize ./site | monopod addon enable site --file -",
@@ -124,7 +125,8 @@ func addonEnable(c *addonOptions) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return c.enable(cmd, args[0]) },
 	}
 	cmd.Flags().StringArrayVarP(&c.files, "file", "f", nil,
-		"Manifests of the addon: a file, a folder, or - for standard input; may be repeated (default the addon in the program).")
+		"Manifests of the addon: a file, a folder, or - for standard input; may be repeated (default the addon in the "+
+			"program).")
 	cmd.Flags().BoolVar(&c.Force, "force", false,
 		"Take over objects that others created, and fields that others set. The objects stay when the addon is disabled.")
 	cmd.Flags().BoolVar(&c.DeleteObjects, "delete-objects", false,
@@ -174,9 +176,9 @@ func addonDisable(c *addonOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "disable NAME",
 		Short: "Delete the objects of an addon, and wait until they are gone",
-		Long: "disable deletes the objects that the addon created, in reverse order. Objects that others created or replaced\n" +
-			"stay. It refuses while custom objects of the addon's definitions, or others' claims, workloads and pods in its\n" +
-			"namespaces, would be deleted too, unless --delete-objects.",
+		Long: "disable deletes the objects that the addon created, in reverse order. Objects that others created or\n" +
+			"replaced stay. It refuses while custom objects of the addon's definitions, or others' claims, workloads and\n" +
+			"pods in its namespaces, would be deleted too, unless --delete-objects.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, err := c.Open()

@@ -1,7 +1,7 @@
 // Package addon enables and disables addons: sets of objects that are built into the program or come from files.
 //
-// Enable checks all objects with a dry run, writes the inventory, then applies the objects in an order in which they can
-// exist. The inventory is a ConfigMap that names each object and its UID, so that Disable deletes what the addon
+// Enable checks all objects with a dry run, writes the inventory, then applies the objects in an order in which they
+// can exist. The inventory is a ConfigMap that names each object and its UID, so that Disable deletes what the addon
 // created, and nothing else. The inventory is written before the objects: after a crash it names at least what exists.
 //
 // An object belongs to the addon if it has the recorded UID or, as long as none is recorded, the addon's label.

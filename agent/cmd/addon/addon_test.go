@@ -66,18 +66,21 @@ func TestAdopt(t *testing.T) {
 		kept    bool
 		problem string
 	}{
-		"new":                               {},
-		"updated":                           {was: &entry{UID: "1"}, live: at("1", "shop", ""), uid: "1"},
-		"created before a crash":            {was: &entry{}, live: at("1", "shop", ""), uid: "1"},
-		"not created before a crash":        {was: &entry{}},
-		"deleted by somebody":               {was: &entry{UID: "1"}},
-		"of the addon, inventory lost":      {live: at("1", "shop", ""), uid: "1"},
-		"of kubectl":                        {live: at("1", "", "kubectl"), problem: "ConfigMap c, written by kubectl"},
-		"of kubectl before a crash":         {was: &entry{}, live: at("1", "", "kubectl"), problem: "ConfigMap c, written by kubectl"},
-		"of another addon":                  {live: at("1", "site", "x"), problem: "ConfigMap c, of the addon site"},
-		"replaced":                          {was: &entry{UID: "1"}, live: at("2", "", ""), problem: "ConfigMap c"},
-		"replaced by a copy":                {was: &entry{UID: "1"}, live: at("2", "shop", ""), problem: "ConfigMap c, of the addon shop"},
-		"being deleted":                     {live: deleting, force: true, problem: "ConfigMap c is being deleted: wait until it is gone"},
+		"new":                          {},
+		"updated":                      {was: &entry{UID: "1"}, live: at("1", "shop", ""), uid: "1"},
+		"created before a crash":       {was: &entry{}, live: at("1", "shop", ""), uid: "1"},
+		"not created before a crash":   {was: &entry{}},
+		"deleted by somebody":          {was: &entry{UID: "1"}},
+		"of the addon, inventory lost": {live: at("1", "shop", ""), uid: "1"},
+		"of kubectl":                   {live: at("1", "", "kubectl"), problem: "ConfigMap c, written by kubectl"},
+		"of kubectl before a crash": {was: &entry{}, live: at("1", "", "kubectl"),
+			problem: "ConfigMap c, written by kubectl"},
+		"of another addon": {live: at("1", "site", "x"), problem: "ConfigMap c, of the addon site"},
+		"replaced":         {was: &entry{UID: "1"}, live: at("2", "", ""), problem: "ConfigMap c"},
+		"replaced by a copy": {was: &entry{UID: "1"}, live: at("2", "shop", ""),
+			problem: "ConfigMap c, of the addon shop"},
+		"being deleted": {live: deleting, force: true,
+			problem: "ConfigMap c is being deleted: wait until it is gone"},
 		"taken over":                        {live: at("1", "", "kubectl"), force: true, uid: "1", kept: true},
 		"taken over before":                 {was: kept, live: at("1", "", "kubectl"), uid: "1", kept: true},
 		"taken over before, then recreated": {was: kept},
@@ -107,7 +110,8 @@ func TestStale(t *testing.T) {
 	t.Parallel()
 	objects := []planned{{entry: entry{Group: "example.com", Version: "v2", Kind: "Widget", Name: "a"}}}
 	stale, _ := adopt("shop", objects, []entry{
-		{Group: "example.com", Version: "v1", Kind: "Widget", Name: "b"}, {Group: "example.com", Version: "v1", Kind: "Widget", Name: "a"},
+		{Group: "example.com", Version: "v1", Kind: "Widget", Name: "b"},
+		{Group: "example.com", Version: "v1", Kind: "Widget", Name: "a"},
 	}, false)
 	if len(stale) != 1 || stale[0].Name != "b" {
 		t.Errorf("stale %v, want b", stale)
@@ -137,13 +141,14 @@ items:
 func TestRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"b.yaml": manifest, "a.json": `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"zero"}}`,
-		"README.md": "no manifest"} {
+	for name, text := range map[string]string{"b.yaml": manifest, "README.md": "no manifest",
+		"a.json": `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"zero"}}`} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	set, err := Read("shop", []string{dir, "-"}, strings.NewReader("apiVersion: v1\r\nkind: ConfigMap\r\nmetadata: {name: four}\r\n---\r\n"))
+	in := strings.NewReader("apiVersion: v1\r\nkind: ConfigMap\r\nmetadata: {name: four}\r\n---\r\n")
+	set, err := Read("shop", []string{dir, "-"}, in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,8 +163,8 @@ func TestRead(t *testing.T) {
 		t.Errorf("version %q, source %q", set.Version, set.Source)
 	}
 	file := filepath.Join(dir, "b.yaml")
-	for field, line := range map[string]string{"": ":11", "spec.containers[0].image": ":17", "spec.containers[0].none": ":16",
-		"metadata.labels[a.b/c]": ":13"} {
+	for field, line := range map[string]string{"": ":11", "spec.containers[0].image": ":17",
+		"spec.containers[0].none": ":16", "metadata.labels[a.b/c]": ":13"} {
 		if got := set.objects[2].at(field); got != file+line {
 			t.Errorf("%q is at %s, want %s", field, got, line)
 		}
@@ -193,7 +198,8 @@ func TestReadErrors(t *testing.T) {
 		"apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n": "-:4: the Pod needs a metadata.name",
 		"apiVersion: v1\nkind: List\nitems:\n- a\n":                           "-:4: an object is expected",
 	} {
-		if _, err := Read("shop", []string{"-"}, strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+		_, err := Read("shop", []string{"-"}, strings.NewReader(text))
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
@@ -203,23 +209,25 @@ func TestReadErrors(t *testing.T) {
 			t.Errorf("the name %q is accepted", name)
 		}
 	}
-	if _, err := Read("shop", []string{t.TempDir()}, nil); err == nil || !strings.Contains(err.Error(), "contains no .yaml") {
+	_, err := Read("shop", []string{t.TempDir()}, nil)
+	if err == nil || !strings.Contains(err.Error(), "contains no .yaml") {
 		t.Errorf("an empty folder: %v", err)
 	}
 }
 
 func TestEstablished(t *testing.T) {
 	t.Parallel()
-	names := apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.NamesAccepted, Status: "False", Message: "taken"}
-	served := apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.Established, Status: "True"}
+	type condition = apiextensionsv1.CustomResourceDefinitionCondition
+	names := condition{Type: apiextensionsv1.NamesAccepted, Status: "False", Message: "taken"}
+	served := condition{Type: apiextensionsv1.Established, Status: "True"}
 	if ok, err := isEstablished(nil); ok || err != nil {
 		t.Errorf("without conditions: %v, %v", ok, err)
 	}
-	if ok, err := isEstablished([]apiextensionsv1.CustomResourceDefinitionCondition{served}); !ok || err != nil {
+	if ok, err := isEstablished([]condition{served}); !ok || err != nil {
 		t.Errorf("established: %v, %v", ok, err)
 	}
 	// A definition that was served before keeps being served when a change of its names is refused.
-	if _, err := isEstablished([]apiextensionsv1.CustomResourceDefinitionCondition{served, names}); err == nil {
+	if _, err := isEstablished([]condition{served, names}); err == nil {
 		t.Error("names that another definition has are no error")
 	}
 }
@@ -248,10 +256,12 @@ func TestBuiltIn(t *testing.T) {
 			t.Errorf("%s is defined in the versions %v", kind, of.versions)
 		}
 	}
-	if _, err := BuiltIn("none"); err == nil || !strings.Contains(err.Error(), "--file, or choose gateway-api or metrics") {
+	_, err = BuiltIn("none")
+	if err == nil || !strings.Contains(err.Error(), "--file, or choose gateway-api or metrics") {
 		t.Errorf("an unknown addon: %v", err)
 	}
-	if got := Use("metrics", "https://box:6443"); !strings.Contains(got, "['box:6443']") || !strings.Contains(got, "open https://box:6443/ ") {
-		t.Errorf("how to use metrics:\n%s", got)
+	use := Use("metrics", "https://box:6443")
+	if !strings.Contains(use, "['box:6443']") || !strings.Contains(use, "open https://box:6443/ ") {
+		t.Errorf("how to use metrics:\n%s", use)
 	}
 }

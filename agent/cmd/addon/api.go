@@ -129,7 +129,8 @@ func (a *api) list(ctx context.Context, path string) (all []metav1.PartialObject
 }
 
 // apply applies an object, or only checks it. It also returns the server's warnings.
-func (a *api) apply(ctx context.Context, p planned, force, dryRun bool) (*metav1.PartialObjectMetadata, []string, error) {
+func (a *api) apply(ctx context.Context, p planned, force,
+	dryRun bool) (*metav1.PartialObjectMetadata, []string, error) {
 	query := url.Values{"fieldManager": {manager}, "fieldValidation": {metav1.FieldValidationStrict}}
 	if force {
 		query.Set("force", "true")

@@ -87,20 +87,28 @@ func (a *Addons) leftovers(ctx context.Context, addon string, entries []entry) (
 			if e.groupKind() == namespaceKind {
 				kind.Namespace = e.Name
 			}
-			objects, err := a.api.list(ctx, kind.collection())
+			others, err := a.others(ctx, kind, own)
 			if err != nil {
 				return nil, err
 			}
-			for _, o := range objects {
-				of := kind
-				of.Namespace, of.Name, of.UID = o.Namespace, o.Name, o.UID
-				if !own[of.id()] && metav1.GetControllerOf(&o) == nil {
-					left = append(left, of)
-				}
-			}
+			left = append(left, others...)
 		}
 	}
 	return left, nil
+}
+
+// others returns the objects of a kind, in its namespace if it has one, that are not the addon's own and that no
+// controller has created.
+func (a *Addons) others(ctx context.Context, kind entry, own map[id]bool) (all []entry, err error) {
+	objects, err := a.api.list(ctx, kind.collection())
+	for _, o := range objects {
+		e := kind
+		e.Namespace, e.Name, e.UID = o.Namespace, o.Name, o.UID
+		if !own[e.id()] && metav1.GetControllerOf(&o) == nil {
+			all = append(all, e)
+		}
+	}
+	return all, err
 }
 
 // customKinds returns the kind of a definition, RESOURCE.GROUP, if it is served.

@@ -13,8 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Enable creates or updates the objects of an addon, and deletes those that an earlier version had. It writes nothing if
-// a check fails. If the addon was not enabled before and Enable fails or is interrupted, it deletes what it has created.
+// Enable creates or updates the objects of an addon, and deletes those that an earlier version had. It writes nothing
+// if a check fails. If the addon was not enabled before and Enable fails or is interrupted, it deletes what it has
+// created.
 func (a *Addons) Enable(ctx context.Context, set Set, opts Options) error {
 	inv, err := a.api.inventory(ctx, set.Name)
 	if err != nil {
@@ -179,7 +180,8 @@ func (a *Addons) check(ctx context.Context, set Set, objects []planned, force bo
 		}
 	}
 	if len(problems) > 0 {
-		return refusal("nothing was written, because objects of the addon "+set.Name+" are not valid or not permitted", problems)
+		return refusal("nothing was written, because objects of the addon "+set.Name+" are not valid or not permitted",
+			problems)
 	}
 	return nil
 }
@@ -211,6 +213,9 @@ func (a *Addons) applyAll(ctx context.Context, set Set, objects []planned, opts 
 			established = true
 		}
 		written, warnings, err := a.api.apply(ctx, p.labelled(set.Name), opts.Force, false)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if err != nil {
 			return p.failed(err)
 		}
@@ -260,8 +265,8 @@ func (a *Addons) establish(ctx context.Context, objects []planned, opts Options)
 	return nil
 }
 
-// isEstablished reports whether a definition with these conditions is served. It returns an error if another one has its
-// names.
+// isEstablished reports whether a definition with these conditions is served. It returns an error if another one has
+// its names.
 func isEstablished(conditions []apiextensionsv1.CustomResourceDefinitionCondition) (ok bool, err error) {
 	for _, c := range conditions {
 		switch {

@@ -77,8 +77,9 @@ func (a *api) save(ctx context.Context, i *inventory) error {
 	}
 	body, err := json.Marshal(&corev1.ConfigMap{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name, Labels: map[string]string{Label: i.set.Name},
-			UID: i.object.UID, ResourceVersion: i.object.ResourceVersion},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name,
+			Labels: map[string]string{Label: i.set.Name},
+			UID:    i.object.UID, ResourceVersion: i.object.ResourceVersion},
 		Data: map[string]string{keyVersion: i.set.Version, keySource: i.set.Source, keyObjects: string(objects)},
 	})
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The ranks of objects, in the order in which they are applied. They are deleted in reverse order, and each rank is gone
-// before the deletion of the next one begins.
+// The ranks of objects, in the order in which they are applied. They are deleted in reverse order, and each rank is
+// gone before the deletion of the next one begins.
 const (
 	rankNamespace  = iota
 	rankDefinition // of custom kinds
