@@ -33,6 +33,7 @@ type Deps struct {
 // All returns the commands.
 func All(d Deps) []*cobra.Command {
 	all := []*cobra.Command{
+		addonCommand(d.DataDir),
 		certsCommand(d.DataDir),
 		checkCommand(d.DataDir, d.Versions.Built()),
 		dashboardCommand(d.DataDir),

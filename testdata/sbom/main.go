@@ -1,5 +1,6 @@
 // Command sbom writes the bill of materials of a program of `make dist` to standard output (CycloneDX, JSON): the Go
-// modules of monopod and of the programs in it, as Go recorded them, the C libraries of runc, and the web page's.
+// modules of monopod and of the programs in it, as Go recorded them, the C libraries of runc, the web page's packages,
+// and the module of an addon.
 //
 //	sbom VERSION RUNTIME PROGRAM    RUNTIME is the folder that testdata/runtime/build.sh wrote
 package main
@@ -21,8 +22,8 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// npm lists the npm packages in the folder web; see docs/dependencies.md.
-var npm = []string{
+// embedded lists the npm packages in the folder web, and the module of the addon gateway-api; see docs/dependencies.md.
+var embedded = []string{
 	"pkg:npm/%40xterm/xterm@6.0.0", "pkg:npm/%40xterm/addon-fit@0.11.0",
 	"pkg:npm/%40codemirror/autocomplete@6.20.4", "pkg:npm/%40codemirror/commands@6.11.1",
 	"pkg:npm/%40codemirror/language@6.13.1", "pkg:npm/%40codemirror/legacy-modes@6.5.5",
@@ -30,7 +31,7 @@ var npm = []string{
 	"pkg:npm/%40codemirror/streamparser@6.0.0", "pkg:npm/%40codemirror/view@6.43.15",
 	"pkg:npm/%40lezer/common@1.5.5", "pkg:npm/%40lezer/highlight@1.2.5",
 	"pkg:npm/%40marijn/find-cluster-break@1.0.4", "pkg:npm/crelt@1.0.7", "pkg:npm/style-mod@4.1.5",
-	"pkg:npm/w3c-keyname@2.2.8",
+	"pkg:npm/w3c-keyname@2.2.8", "pkg:golang/sigs.k8s.io/gateway-api@v1.6.3",
 }
 
 func main() {
@@ -52,7 +53,7 @@ func write(version, dir, program string) error {
 	if err != nil {
 		return err
 	}
-	inside := slices.Clone(npm)
+	inside := slices.Clone(embedded)
 	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc"} {
 		var libraries []string
 		if name == "runc" {

@@ -45,16 +45,12 @@ func (s *Server) explain(err error) error {
 }
 
 // advise says what to do about an answer.
-func (s *Server) advise(ctx context.Context, err *apierrors.StatusError) error {
+func (s *Server) advise(err *apierrors.StatusError) error {
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w: the credentials in %s are not valid any more; copy admin.kubeconfig again", err, s.from)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w: use the kubeconfig of an admin, or run the command on the machine itself with --data-dir", err)
-	case apierrors.IsNotFound(err):
-		if advice := s.elsewhere(ctx, err.ErrStatus.Details); advice != "" {
-			return fmt.Errorf("%w: %s", err, advice)
-		}
 	case err.ErrStatus.Code == http.StatusInsufficientStorage:
 		return fmt.Errorf("%w: free space on the disk of the server; deleting objects and images works all the same", err)
 	case apierrors.IsTooManyRequests(err):

@@ -132,9 +132,24 @@ func (s *Server) Do(ctx context.Context, method, path string, body []byte) (*htt
 
 // Send is Do with a body that is read while it is sent; size is its length in bytes, -1 if it is not known.
 func (s *Server) Send(ctx context.Context, method, path string, body io.Reader, size int64) (*http.Response, error) {
+	resp, err := s.Request(ctx, method, path, nil, body, size)
+	if status := (*apierrors.StatusError)(nil); apierrors.IsNotFound(err) && errors.As(err, &status) {
+		if advice := s.elsewhere(ctx, status.ErrStatus.Details); advice != "" {
+			return nil, fmt.Errorf("%w: %s", err, advice)
+		}
+	}
+	return resp, err
+}
+
+// Request is Send with headers. It does not search where an object that was not found may be.
+func (s *Server) Request(ctx context.Context, method, path string, header http.Header, body io.Reader,
+	size int64) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, s.URL+path, body)
 	if err != nil {
 		return nil, err
+	}
+	for name, values := range header {
+		req.Header[name] = values
 	}
 	req.ContentLength = size
 	resp, err := s.HTTP.Do(req)
@@ -160,7 +175,7 @@ func (s *Server) Send(ctx context.Context, method, path string, body io.Reader, 
 	}
 	var status metav1.Status
 	if json.Unmarshal(data, &status) == nil && status.Kind == "Status" {
-		return nil, s.advise(ctx, &apierrors.StatusError{ErrStatus: status})
+		return nil, s.advise(&apierrors.StatusError{ErrStatus: status})
 	}
 	if resp.StatusCode == http.StatusNotFound && strings.HasPrefix(path, monopodPaths) {
 		return nil, fmt.Errorf("the server has no %s: it is not a Monopod, or an older one than this program; "+
