@@ -156,14 +156,13 @@ func (a *api) validate(ctx context.Context, p planned, namespace string) error {
 }
 
 // delete begins the deletion of an object, if it still has the UID.
-func (a *api) delete(ctx context.Context, e entry, uid types.UID) error {
+func (a *api) delete(ctx context.Context, e entry, uid types.UID, how metav1.DeletionPropagation) error {
 	e, ok, err := a.current(ctx, e)
 	if err != nil || !ok {
 		return err
 	}
-	foreground := metav1.DeletePropagationForeground // what it owns, such as pods, is gone first
 	_, _, err = a.write(ctx, http.MethodDelete, e.path(), "application/json", metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &foreground,
+		Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &how,
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // it is gone, or another object has its name
 		return nil

@@ -176,7 +176,8 @@ func (a *Addons) deleteRank(ctx context.Context, addon string, entries []entry, 
 			fmt.Fprintf(a.out, "%v stays: it has replaced the object of the addon%s\n", e, origin(live))
 			continue
 		}
-		if err := a.api.delete(ctx, e, live.UID); err != nil {
+		// What the object owns, such as pods, is gone first.
+		if err := a.api.delete(ctx, e, live.UID, metav1.DeletePropagationForeground); err != nil {
 			return fmt.Errorf("cannot delete %v: %w", e, err)
 		}
 		e.UID = live.UID

@@ -107,5 +107,5 @@ func (a *api) save(ctx context.Context, i *inventory) error {
 func (a *api) remove(ctx context.Context, i *inventory) error {
 	e := entry{Version: "v1", Kind: "ConfigMap", Resource: "configmaps", Namespace: metav1.NamespaceSystem,
 		Name: "addon-" + i.set.Name}
-	return a.delete(ctx, e, i.object.UID)
+	return a.delete(ctx, e, i.object.UID, metav1.DeletePropagationBackground) // it is gone when the request returns
 }
