@@ -133,6 +133,11 @@ func (f explanation) generic() Answer {
 				append(f.EventLines(warnings), words.Condition(c)),
 				"%s is not %s: %s.", name, c.Type, words.Reason(c.Reason, c.Message))
 		}
+		if c.Type == "Ready" { // it is: what was reported before is over
+			warnings = slices.DeleteFunc(warnings, func(e *corev1.Event) bool {
+				return facts.LastOf(e).Before(c.LastTransitionTime.Time)
+			})
+		}
 	}
 	if len(warnings) > 0 {
 		last := warnings[len(warnings)-1]

@@ -19,6 +19,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
@@ -105,6 +106,12 @@ func named(name string) string {
 
 func failed(reason, message string) string {
 	return fmt.Sprintf("kind: Pod\n%s\nstatus: {phase: Failed, reason: %s, message: %q}", onNode, reason, message)
+}
+
+// backup is an object of a custom kind that has been Ready since a time, with a warning at 00:09:30.
+func backup(since string) string {
+	return "apiVersion: acme.com/v1\nkind: Backup\nstatus: {conditions: [{type: Ready, status: 'True', reason: Done, " +
+		"message: '', lastTransitionTime: '" + since + "'}]}" + event("Backup", "Failed", "no disk")
 }
 
 func situations() map[string]situation {
@@ -843,6 +850,10 @@ func situations() map[string]situation {
 			"message: no key}]}", want: "has failed: no key", do: "Correct"},
 		"request issued": {objects: "kind: CertificateSigningRequest\n" +
 			"status: {conditions: [{type: Approved, status: 'True'}], certificate: eA==}", want: "its certificate is issued"},
+		"warning of a kind": {objects: backup("2026-01-01T00:09:00Z"), want: "The last warning about Backup p says: no disk",
+			shows: "event Failed", do: "Fix"},
+		"warning before it was Ready": {objects: backup("2026-01-01T00:09:40Z"),
+			want: "Nothing is known to be wrong with Backup p", shows: "event Failed"},
 		"nothing wrong": {objects: "kind: ConfigMap", want: "Nothing is known to be wrong with ConfigMap p"},
 	}
 }
@@ -966,6 +977,7 @@ func decode(t *testing.T, text string) client.Object {
 		"CustomResourceDefinition":       &crd.Definition{}, "PersistentVolume": &corev1.PersistentVolume{},
 		"CSINode": &storagev1.CSINode{}, "CSIDriver": &storagev1.CSIDriver{},
 		"VolumeAttachment": &storagev1.VolumeAttachment{}, "Lease": &coordinationv1.Lease{},
+		"Backup": &unstructured.Unstructured{},
 	}
 	obj := types[kind.Kind]
 	if obj == nil {

@@ -2,11 +2,13 @@ package admin_test
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -235,5 +237,19 @@ func TestWithoutANode(t *testing.T) {
 	if code, message := ask(t, http.MethodGet, server.URL, "", new(any)); code != http.StatusServiceUnavailable ||
 		!strings.Contains(message, "still starting") {
 		t.Errorf("%d %s", code, message)
+	}
+	// A client that sends its whole archive before it reads gets the answer too.
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	req := httptest.NewRequest(http.MethodPost, server.URL, bytes.NewReader(make([]byte, 32<<20)))
+	if err := req.Write(conn); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
+	if err != nil || resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("a large archive: %+v, %v", resp, err)
 	}
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
 
@@ -18,7 +19,7 @@ func Handler(admin func() *Admin) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := admin()
 		if s == nil {
-			writeError(w, apierrors.NewServiceUnavailable("the node is still starting"))
+			fail(w, r, apierrors.NewServiceUnavailable("the node is still starting"))
 			return
 		}
 		q := r.URL.Query()
@@ -28,7 +29,7 @@ func Handler(admin func() *Admin) http.Handler {
 		}
 		answer, err := s.answer(r)
 		if err != nil {
-			writeError(w, err)
+			fail(w, r, err)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -82,6 +83,13 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 	n, err := c.w.Write(p)
 	c.n += int64(n)
 	return n, err
+}
+
+// fail responds with a Status after it has read the rest of the archive: a client that is still sending when the server
+// closes the connection gets a broken pipe instead of the response.
+func fail(w http.ResponseWriter, r *http.Request, err error) {
+	_, _ = io.Copy(io.Discard, r.Body) // the client may have left
+	writeError(w, err)
 }
 
 // writeError responds with a Status.
