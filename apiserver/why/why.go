@@ -176,8 +176,8 @@ func bad(c metav1.Condition) bool {
 // positive reports whether a condition of this type is good when it is True.
 func positive(conditionType string) bool {
 	return slices.Contains(
-		[]string{"Ready", "Available", "Established", "NamesAccepted", "Accepted", "Programmed", "Synced", "Healthy",
-			"Succeeded", "Progressing", "Approved"}, conditionType)
+		[]string{"Ready", "Available", "Established", "NamesAccepted", "Accepted", "Programmed", "ResolvedRefs", "Synced",
+			"Healthy", "Succeeded", "Progressing", "Approved"}, conditionType)
 }
 
 func answer(do string, evidence []string, format string, args ...any) Answer {

@@ -797,6 +797,10 @@ func situations() map[string]situation {
 		"budget without pods": {objects: "kind: PodDisruptionBudget", want: "it selects no pods", do: "spec.selector"},
 		"condition of a kind": {objects: "kind: Namespace\nstatus: {conditions: [{type: Ready, status: 'False', " +
 			"reason: Why, message: because}]}", want: "is not Ready: because (Why)", do: "message"},
+		"condition of a route's parent": {objects: "apiVersion: acme.com/v1\nkind: Backup\nmetadata: {name: r, namespace: n}\n" +
+			"status: {parents: [{conditions: [{type: Accepted, status: 'True'}, {type: ResolvedRefs, status: 'False', " +
+			"reason: BackendNotFound, message: no such Service}]}]}",
+			want: "is not ResolvedRefs: no such Service (BackendNotFound)", do: "message"},
 		"namespace": {objects: "kind: Namespace\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z', " +
 			"finalizers: [f]}\nstatus: {conditions: [{type: NamespaceContentRemaining, status: 'True', message: 'pods has 1'}]}",
 			want: "waits for its finalizer f", shows: "pods has 1", do: "finalizer"},

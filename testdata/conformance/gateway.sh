@@ -14,9 +14,10 @@ here=testdata/conformance/gateway
 space=monopod-gateway
 subnet=10.76.0
 . testdata/programs/cluster.sh
+export CGO_ENABLED=0 # the programs in the images have no libraries
 compile $here sigs.k8s.io/gateway-api/conformance/echo-basic
 go test -C $here -c -vet=off -ldflags='-s -w' -o "$work/bin/gateway.test" .
-[ -x "$work/bin/coredns" ] || GOBIN=$(realpath "$work/bin") CGO_ENABLED=0 go install -ldflags='-s -w' github.com/coredns/coredns@v1.12.2
+[ -x "$work/bin/coredns" ] || GOBIN=$(realpath "$work/bin") go install -ldflags='-s -w' github.com/coredns/coredns@v1.12.2
 prepare
 images=registry.k8s.io/gateway-api/echo-basic
 go run ./testdata/conformance/images "$images:v1.5.1=$work/bin/echo-basic" "$images:v1.6.0-dev.2=$work/bin/echo-basic" \

@@ -211,7 +211,7 @@ export class ObjectPage {
     said?.sections(s, kind, this.#obj);
     if (!special) this.#workload(s);
     s.add(t`Details`, (obj, row) => facts(this.#details(obj, row)), (obj, row) => [obj.metadata, row.cells]);
-    if (!special) s.add(t`Conditions`, conditions, (obj) => obj.status?.conditions);
+    if (!special) s.add(t`Conditions`, conditions, allConditions);
     this.#children(s);
     const events = core("events");
     if (kind !== core("pods") && kind !== events && may("list", events, { namespace: this.#at.namespace || "default" })) {
@@ -300,9 +300,14 @@ function chips(map, kind, namespace) {
     ? h("a", { href: address(kind, "", "", "", { ns: namespace, q: `label:${k}=${v}` }) }, `${k}=${v}`) : [h("span", { class: "muted" }, k), h("span", { class: "value" }, v)])));
 }
 
+// Those of the object, of a route's parents and of a Gateway's listeners.
+function allConditions({ status }) {
+  return [...(status?.conditions ?? []), ...[...(status?.parents ?? []), ...(status?.listeners ?? [])].flatMap((part) => part.conditions ?? [])];
+}
+
 function conditions(obj) {
-  const all = obj.status?.conditions;
-  if (!all?.length) return null;
+  const all = allConditions(obj);
+  if (!all.length) return null;
   return h("ul", { class: "conditions" }, all.map((c) => h("li", {}, h("strong", {}, c.type), " ", h("span", {}, c.status), c.reason ? ` · ${c.reason}` : "",
     h("span", { class: "muted" }, " ", ago(millis(c.lastTransitionTime), true)), c.message ? h("p", {}, c.message) : null)));
 }

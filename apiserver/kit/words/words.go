@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -122,21 +123,31 @@ func Condition(c metav1.Condition) string {
 	return fmt.Sprintf("condition %s is %s: %s", c.Type, c.Status, Reason(c.Reason, c.Message))
 }
 
-// Conditions returns the conditions of an object of any kind; none if it has no status of the usual form.
+// Conditions returns the conditions of an object of any kind, also those of a route's parents and of a Gateway's
+// listeners; none if it has no status of the usual form.
 func Conditions(obj client.Object) []metav1.Condition {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		return nil
 	}
+	type part struct {
+		Conditions []metav1.Condition `json:"conditions"`
+	}
 	var typed struct {
 		Status struct {
 			Conditions []metav1.Condition `json:"conditions"`
+			Parents    []part             `json:"parents"`
+			Listeners  []part             `json:"listeners"`
 		} `json:"status"`
 	}
 	if runtime.DefaultUnstructuredConverter.FromUnstructured(content, &typed) != nil {
 		return nil
 	}
-	return typed.Status.Conditions
+	all := typed.Status.Conditions
+	for _, p := range slices.Concat(typed.Status.Parents, typed.Status.Listeners) {
+		all = append(all, p.Conditions...)
+	}
+	return all
 }
 
 // Plain removes control characters, so that a log cannot write to the terminal of who reads it.
