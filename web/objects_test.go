@@ -22,6 +22,8 @@ func (p page) linked(*box) {
 			`[{"secretName": "cert"}], "rules": [{"http": {"paths": [{"backend": {"service": {"name": "web"}}}]}}]}}}`,
 		"route": `{"kind": "httproutes.gateway.networking.k8s.io", "obj": {"metadata": {"name": "route"}, "spec": ` +
 			`{"parentRefs": [{"name": "outer"}], "rules": [{"backendRefs": [{"name": "web"}]}]}}}`,
+		"tcp": `{"kind": "tcproutes.gateway.networking.k8s.io", "obj": {"metadata": {"name": "tcp"}, "spec": ` +
+			`{"parentRefs": [{"name": "outer"}], "rules": [{"backendRefs": [{"name": "web"}]}]}}}`,
 		"web":  `{"kind": "services.", "obj": {"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}}}}`,
 		"none": `{"kind": "services.", "obj": {"metadata": {"name": "none"}, "spec": {}}}`,
 		"deploy": `{"kind": "deployments.apps", "obj": {"metadata": {"name": "web"}, "spec": {"template": {"metadata": ` +
@@ -65,6 +67,8 @@ func (p page) linked(*box) {
 				"pods/web-1>serviceaccounts/robot"},
 		{"a Gateway", "route web", "", "gateways/outer httproutes/route services/web| httproutes/route>services/web " +
 			"gateways/outer>httproutes/route"},
+		{"a Gateway with TCP", "tcp web", "", "gateways/outer tcproutes/tcp services/web| tcproutes/tcp>services/web " +
+			"gateways/outer>tcproutes/tcp"},
 		{"a Service without labels, and a policy of all pods", "none shut other", "",
 			"networkpolicies/shut services/none pods/other configmaps/settings| pods/other>configmaps/settings " +
 				"networkpolicies/shut>pods/other"},

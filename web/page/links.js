@@ -11,9 +11,12 @@ export function selects(selector, labels = {}) {
   });
 }
 
+/** Routes of the Gateway API. */
+export const ROUTES = ["httproutes", "grpcroutes", "tlsroutes", "tcproutes"].map((name) => `${name}.gateway.networking.k8s.io`);
+
 /** The columns of the map, from left to right: what leads to pods, what runs them, the pods, what they use. Other kinds run pods. */
 const COLUMNS = {
-  "gateways.gateway.networking.k8s.io": 0, "ingresses.networking.k8s.io": 1, "httproutes.gateway.networking.k8s.io": 1,
+  "gateways.gateway.networking.k8s.io": 0, "ingresses.networking.k8s.io": 1, ...Object.fromEntries(ROUTES.map((kind) => [kind, 1])),
   "services.": 2, "cronjobs.batch": 2, "horizontalpodautoscalers.autoscaling": 2, "poddisruptionbudgets.policy": 2, "networkpolicies.networking.k8s.io": 2,
   "pods.": 4, "persistentvolumeclaims.": 5, "configmaps.": 5, "secrets.": 5, "serviceaccounts.": 5,
 };
@@ -127,7 +130,7 @@ export function linked(objects, { listed = [], about = null } = {}) {
         for (const p of [{ backend: spec.defaultBackend }, ...(spec.rules ?? []).flatMap((r) => r.http?.paths ?? [])]) to(p.backend?.service?.name);
         for (const { secretName } of spec.tls ?? []) if (secretName) line(id, box(`secrets./${secretName}`));
         break;
-      case "httproutes.gateway.networking.k8s.io":
+      case ROUTES[0]: case ROUTES[1]: case ROUTES[2]: case ROUTES[3]:
         box(id);
         for (const ref of (spec.rules ?? []).flatMap((r) => r.backendRefs ?? [])) if ((ref.kind ?? "Service") === "Service" && !ref.namespace) to(ref.name);
         for (const ref of spec.parentRefs ?? []) if ((ref.kind ?? "Gateway") === "Gateway" && !ref.namespace) line(box(`gateways.gateway.networking.k8s.io/${ref.name}`), id);

@@ -2,7 +2,7 @@
 // pods, what runs them, the pods, and what they use. links.js says what belongs together.
 
 import { address, apiPath, findKind, getJSON, h, learn, maker, may, moodOf, moodOfReady, now, plural, svg } from "./core.js";
-import { PODS, linked } from "./links.js";
+import { PODS, ROUTES, linked } from "./links.js";
 import { AS_TABLE } from "./live.js";
 import { filterOf, selector } from "./object.js";
 import { t } from "./text.js";
@@ -12,7 +12,7 @@ const key = (kind) => `${kind.name}.${kind.group}`;
 // Of these only the metadata is read: nobody needs the values of Secrets for a picture.
 const BRIEF = ["configmaps.", "secrets.", "serviceaccounts.", "gateways.gateway.networking.k8s.io"];
 const WHOLE = ["pods.", "deployments.apps", "statefulsets.apps", "daemonsets.apps", "jobs.batch", "cronjobs.batch", "replicationcontrollers.", "services.", "ingresses.networking.k8s.io",
-  "httproutes.gateway.networking.k8s.io", "horizontalpodautoscalers.autoscaling", "poddisruptionbudgets.policy", "networkpolicies.networking.k8s.io", "persistentvolumeclaims."];
+  ...ROUTES, "horizontalpodautoscalers.autoscaling", "poddisruptionbudgets.policy", "networkpolicies.networking.k8s.io", "persistentvolumeclaims."];
 const MOST_READ = 1000; // objects of a kind
 const AGAIN = 30_000, PAUSE = 2000; // milliseconds between two looks, without a change of the object and with one
 

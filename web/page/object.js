@@ -15,7 +15,7 @@ const key = (kind) => `${kind.name}.${kind.group}`;
 const OWNERS = ["deployments.apps", "replicasets.apps", "statefulsets.apps", "daemonsets.apps", "jobs.batch", "services.", "replicationcontrollers."];
 /** Kinds that are part of an app. */
 const MAPPED = ["namespaces.", "pods.", "deployments.apps", "replicasets.apps", "statefulsets.apps", "daemonsets.apps", "jobs.batch", "cronjobs.batch", "replicationcontrollers.",
-  "services.", "ingresses.networking.k8s.io", "httproutes.gateway.networking.k8s.io", "gateways.gateway.networking.k8s.io", "networkpolicies.networking.k8s.io",
+  "services.", "ingresses.networking.k8s.io", ...["httproutes", "grpcroutes", "tlsroutes", "tcproutes", "gateways"].map((name) => `${name}.gateway.networking.k8s.io`), "networkpolicies.networking.k8s.io",
   "horizontalpodautoscalers.autoscaling", "poddisruptionbudgets.policy", "persistentvolumeclaims.", "configmaps.", "secrets.", "serviceaccounts."];
 const UNDOES = ["deployments.apps", "statefulsets.apps", "daemonsets.apps"];
 
