@@ -71,6 +71,14 @@ func (n *Node) dialer() func(ctx context.Context, network, address string) (net.
 	}
 }
 
+// Gateway returns why Gateways are not served; nil if they are, or if the Gateway API is not installed.
+func (n *Node) Gateway(ctx context.Context) error {
+	if n.gateway == nil {
+		return nil
+	}
+	return n.gateway.Check(ctx)
+}
+
 // Ingress returns why Ingresses are not served, or a health.Notice about ports that others have; nil if they are, or if
 // there is no ingress controller.
 func (n *Node) Ingress(ctx context.Context) error {

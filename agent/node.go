@@ -124,6 +124,7 @@ func (n *Node) Checks() []health.Check {
 		{Name: "agent", Ask: n.Health},
 		{Name: "network", Degrades: true, Ask: n.Network},
 		{Name: "ingress", Degrades: true, Ask: n.Ingress},
+		{Name: "gateway", Degrades: true, Ask: n.Gateway},
 	}
 }
 
