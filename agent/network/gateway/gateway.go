@@ -6,14 +6,12 @@ import (
 	"errors"
 	"maps"
 	"net"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -145,7 +143,7 @@ type running struct {
 
 	mu       sync.Mutex // guards what follows, which the sources fill
 	observed objects
-	node     *corev1.Node
+	nodes    map[string]*corev1.Node
 	secrets  map[follow.Key]bool // Secrets that the plan needs, existing or not
 	changed  bool                // the plan is outdated
 
@@ -160,7 +158,7 @@ type running struct {
 func newRunning(c *Controller, kinds map[string]client.Kind, m *proxy.Metrics) *running {
 	r := &running{Controller: c, kinds: kinds, metrics: m, via: proxy.NewTransport(c.cfg.Dial, m),
 		services: endpoints.New(c.cfg.Node), defaults: c.cfg.Ingress.Defaults(),
-		observed: newObjects(), secrets: map[follow.Key]bool{}, changed: true,
+		observed: newObjects(), nodes: map[string]*corev1.Node{}, secrets: map[follow.Key]bool{}, changed: true,
 		plan: &plan{}, backends: map[proxy.Target]*proxy.Backend{}, servers: map[serverKey]*server{}}
 	r.loop = follow.New(c.deps, follow.Config[key]{
 		Name: Name, Sources: r.sources(), Start: []key{{kind: kindServices}}, Reconcile: r.reconcile,
@@ -194,7 +192,7 @@ func (r *running) sources() []follow.Source[key] {
 	}
 	add(client.Selector{Resource: client.Namespaces}, r.onNamespace)
 	add(client.Selector{Resource: client.Secrets}, r.onSecret)
-	add(client.Selector{Resource: client.Nodes, Fields: fields.OneTermEqualSelector("metadata.name", r.cfg.Node)}, r.onNode)
+	add(client.Selector{Resource: client.Nodes}, r.onNode)
 	for _, src := range r.services.Sources() {
 		keys := func(ctx context.Context, old, next client.Object) ([]key, error) {
 			changed, err := src.Keys(ctx, old, next)
@@ -233,14 +231,19 @@ func (r *running) onSecret(old, next client.Object) []key {
 	return []key{{kind: kindServices}}
 }
 
-// onNode wakes everything if the addresses of the node have changed.
+// onNode wakes everything if the addresses of a node have changed.
 func (r *running) onNode(old, next client.Object) []key {
-	if next == nil {
-		return nil
+	var before, after []string
+	if old != nil {
+		before = nodeAddresses(old.(*corev1.Node))
+		delete(r.nodes, old.GetName())
 	}
-	before := value(r.node).Status.Addresses
-	r.node = next.(*corev1.Node)
-	if reflect.DeepEqual(before, r.node.Status.Addresses) {
+	if next != nil {
+		node := next.(*corev1.Node)
+		after = nodeAddresses(node)
+		r.nodes[node.Name] = node
+	}
+	if slices.Equal(before, after) {
 		return nil
 	}
 	r.changed = true
@@ -322,7 +325,7 @@ func (r *running) build(ctx context.Context) error {
 			r.loop.Add(key{name.kind, name.Key})
 		}
 	}
-	node := r.node
+	node := r.nodes[r.cfg.Node]
 	r.mu.Unlock()
 	r.connect(p)
 	r.plan = p

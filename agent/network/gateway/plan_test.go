@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -327,5 +328,25 @@ func TestServiceName(t *testing.T) {
 	o := read(t, "kind: Gateway\nmetadata: {name: "+long+"}\nspec: {gatewayClassName: monopod}")
 	if got := serviceName(o.gateways[follow.Key{Namespace: "default", Name: long}]); len(got) != 63 {
 		t.Errorf("a name of %d characters", len(got))
+	}
+}
+
+// TestAddresses leaves out the addresses of nodes that do not serve a Gateway.
+func TestAddresses(t *testing.T) {
+	node := func(ip string) *corev1.Node {
+		return &corev1.Node{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: ip}}}}
+	}
+	nodes := map[string]*corev1.Node{"server": node("192.0.2.1"), "joined": node("192.0.2.2")}
+	svc := &corev1.Service{}
+	for _, ip := range []string{"192.0.2.1", "192.0.2.2", "198.51.100.7"} {
+		svc.Status.LoadBalancer.Ingress = append(svc.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip})
+	}
+	slice := &discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{NodeName: new("server")}}}
+	var got []string
+	for _, a := range addressesOf(svc, []*discoveryv1.EndpointSlice{slice}, nodes) {
+		got = append(got, a.Value)
+	}
+	if want := []string{"192.0.2.1", "198.51.100.7"}; !slices.Equal(got, want) {
+		t.Errorf("addresses %q, want %q", got, want)
 	}
 }

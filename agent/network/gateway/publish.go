@@ -70,7 +70,7 @@ func (r *running) publishClass(ctx context.Context, name string) error {
 func (r *running) publishGateway(ctx context.Context, name follow.Key) error {
 	r.mu.Lock()
 	gw := r.observed.gateways[name]
-	node := r.node
+	nodes := maps.Clone(r.nodes)
 	r.mu.Unlock()
 	g := r.plan.gateways[name]
 	if gw == nil || gw.DeletionTimestamp != nil {
@@ -88,9 +88,10 @@ func (r *running) publishGateway(ctx context.Context, name follow.Key) error {
 			return err
 		}
 	}
-	addresses := addressesOfService(svc)
+	_, endpoints := r.services.Get(follow.Key{Namespace: name.Namespace, Name: serviceName(gw)})
+	addresses := addressesOf(svc, endpoints, nodes)
 	shared := slices.ContainsFunc(addresses, func(a gatewayv1.GatewayStatusAddress) bool {
-		return slices.Contains(nodeAddresses(node), a.Value)
+		return slices.Contains(nodeAddresses(nodes[r.cfg.Node]), a.Value)
 	})
 	for k, s := range r.servers {
 		if k.gateway == name {
@@ -416,10 +417,23 @@ func (r *running) deleteService(ctx context.Context, gw *gatewayv1.Gateway) erro
 	return err
 }
 
-// addressesOfService returns the addresses of a Gateway: those of its Service.
-func addressesOfService(svc *corev1.Service) (list []gatewayv1.GatewayStatusAddress) {
+// addressesOf returns the addresses of a Gateway: those of its Service, without those of nodes that do not serve it.
+func addressesOf(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, nodes map[string]*corev1.Node) (
+	list []gatewayv1.GatewayStatusAddress) {
+	serves := map[string]bool{}
+	for _, slice := range endpoints {
+		for _, e := range slice.Endpoints {
+			serves[value(e.NodeName)] = true
+		}
+	}
+	var others []string
+	for name, node := range nodes {
+		if !serves[name] {
+			others = append(others, nodeAddresses(node)...)
+		}
+	}
 	for _, in := range value(svc).Status.LoadBalancer.Ingress {
-		if _, err := netip.ParseAddr(in.IP); err == nil {
+		if _, err := netip.ParseAddr(in.IP); err == nil && !slices.Contains(others, in.IP) {
 			list = append(list, gatewayv1.GatewayStatusAddress{Type: new(gatewayv1.IPAddressType), Value: in.IP})
 		}
 	}

@@ -38,7 +38,7 @@ type server struct {
 
 // syncServers opens the servers that the plan needs, configures all, and closes the others.
 func (r *running) syncServers(node *corev1.Node) error {
-	addresses := addressesOf(node)
+	addresses := listenAddresses(node)
 	wanted := map[serverKey]*port{}
 	for name, g := range r.plan.gateways {
 		for number, p := range g.ports {
@@ -120,8 +120,8 @@ func (r *running) stopServers() {
 	}
 }
 
-// addressesOf returns the first internal address of the node of each IP family.
-func addressesOf(node *corev1.Node) (list []netip.Addr) {
+// listenAddresses returns the first internal address of the node of each IP family.
+func listenAddresses(node *corev1.Node) (list []netip.Addr) {
 	var v4, v6 netip.Addr
 	for _, a := range value(node).Status.Addresses {
 		ip, err := netip.ParseAddr(a.Address)
