@@ -90,6 +90,7 @@ type Node struct {
 	ingressController *ingress.Controller
 	gateway           *follow.Supervisor // nil: Gateways are not served
 	podNetworkReady   chan struct{}      // closed when podNetwork is set
+	started           chan struct{}      // closed when agent is set
 }
 
 // NewNode returns a node that does nothing until Run is called.
@@ -98,7 +99,7 @@ func NewNode(deps NodeDeps, cfg NodeConfig) *Node {
 	if err != nil {
 		deps.Log.Error("panics outside of the agent are not counted", zap.Error(err))
 	}
-	n := &Node{NodeDeps: deps, cfg: cfg, guard: g, podNetworkReady: make(chan struct{})}
+	n := &Node{NodeDeps: deps, cfg: cfg, guard: g, podNetworkReady: make(chan struct{}), started: make(chan struct{})}
 	n.ingress, n.gateway = n.superviseIngress(), n.superviseGateway()
 	return n
 }
@@ -163,9 +164,20 @@ func (n *Node) Shutdown() http.Handler {
 	})
 }
 
-// Images returns the handler that shows and changes the node's images. It refuses while the node starts.
+// startWait is how long a request for images waits for the node to start, after which it fails: commands that follow
+// the server's start need no loop.
+const startWait = 10 * time.Second
+
+// Images returns the handler that shows and changes the node's images.
 func (n *Node) Images() http.Handler {
-	return admin.Handler(func() *admin.Admin {
+	return admin.Handler(func(ctx context.Context) *admin.Admin {
+		if n.cfg.Settings.Runtime != NoRuntime {
+			select {
+			case <-n.started:
+			case <-ctx.Done():
+			case <-time.After(startWait):
+			}
+		}
 		if a := n.agent.Load(); a != nil {
 			return a.ImageAdmin()
 		}
@@ -397,7 +409,9 @@ func (n *Node) runAgent(ctx context.Context, rt runtime.Runtime, on runtimeConfi
 	if err != nil {
 		return errors.Join(err, rt.Close())
 	}
-	n.agent.Store(a)
+	if n.agent.Swap(a) == nil {
+		close(n.started)
+	}
 	if n.cfg.Restored != "" {
 		n.event(events)(corev1.EventTypeWarning, "StateRestored", n.cfg.Restored)
 	}

@@ -2,9 +2,13 @@ package agent
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -48,7 +52,7 @@ func TestNoRuntime(t *testing.T) {
 	if _, err := n.Find("n"); err == nil || err.Error() != "this server runs without a node (--runtime=none)" {
 		t.Errorf("streams: %v", err)
 	}
-	for _, ask := range []func(context.Context) error{n.Health, n.PLEG, n.Network, n.Ingress} {
+	for _, ask := range []func(context.Context) error{n.Health, n.PLEG, n.Network, n.Ingress, n.Gateway} {
 		if err := ask(ctx); err != nil {
 			t.Errorf("health: %v", err)
 		}
@@ -57,4 +61,24 @@ func TestNoRuntime(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestImagesWaitForNode sends a request for images that the starting node answers once it has started, or 10 s later.
+func TestImagesWaitForNode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := NewNode(NodeDeps{Log: zap.NewNop(), Metrics: prometheus.NewRegistry()}, NodeConfig{})
+		ask := func() (code int, took time.Duration) {
+			began, w := time.Now(), httptest.NewRecorder()
+			n.Images().ServeHTTP(w, httptest.NewRequest(http.MethodDelete, "/", nil))
+			return w.Code, time.Since(began)
+		}
+		if code, took := ask(); code != http.StatusServiceUnavailable || took != startWait {
+			t.Errorf("%d after %v without a node", code, took)
+		}
+		time.AfterFunc(3*time.Second, func() { close(n.started) })
+		if _, took := ask(); took != 3*time.Second {
+			t.Errorf("an answer after %v, want 3 s", took)
+		}
+	})
 }

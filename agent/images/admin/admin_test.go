@@ -108,7 +108,7 @@ func served(t *testing.T, s *shelf) (server *httptest.Server, changed *int) {
 	changed = new(int)
 	of := &admin.Admin{Runtime: s, Puller: puller{s}, Changed: func() { *changed++ }, Removed: func(string) {},
 		InUse: func() []string { return s.shown }}
-	server = httptest.NewServer(admin.Handler(func() *admin.Admin { return of }))
+	server = httptest.NewServer(admin.Handler(func(context.Context) *admin.Admin { return of }))
 	t.Cleanup(server.Close)
 	return server, changed
 }
@@ -232,7 +232,7 @@ func TestSave(t *testing.T) {
 
 func TestWithoutANode(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(admin.Handler(func() *admin.Admin { return nil }))
+	server := httptest.NewServer(admin.Handler(func(context.Context) *admin.Admin { return nil }))
 	defer server.Close()
 	if code, message := ask(t, http.MethodGet, server.URL, "", new(any)); code != http.StatusServiceUnavailable ||
 		!strings.Contains(message, "still starting") {

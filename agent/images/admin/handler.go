@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -14,10 +15,10 @@ import (
 	"monopod/apiserver/kit/images"
 )
 
-// Handler serves images.Path. admin returns nil until the node exists.
-func Handler(admin func() *Admin) http.Handler {
+// Handler serves images.Path. admin returns nil while the node does not exist.
+func Handler(admin func(context.Context) *Admin) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s := admin()
+		s := admin(r.Context())
 		if s == nil {
 			fail(w, r, apierrors.NewServiceUnavailable("the node is still starting"))
 			return
