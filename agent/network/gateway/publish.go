@@ -77,10 +77,13 @@ func (r *running) publishGateway(ctx context.Context, name follow.Key) error {
 		return nil // the garbage collector deletes its Service
 	}
 	if g == nil {
-		return r.deleteService(ctx, gw)
+		return r.release(ctx, gw)
 	}
 	svc, err := r.publishService(ctx, g)
 	if err != nil {
+		return err
+	}
+	if err := r.deleteServices(ctx, gw, value(svc).Name); err != nil {
 		return err
 	}
 	if svc != nil {
@@ -296,18 +299,19 @@ func serviceName(gw *gatewayv1.Gateway) string {
 }
 
 // publishService creates or updates the Service of a Gateway, and returns it; nil: a foreign Service has its name, or no
-// listener is valid.
+// listener is valid, and it needs none.
 func (r *running) publishService(ctx context.Context, g *gatewayPlan) (*corev1.Service, error) {
 	name := serviceName(g.object)
 	if len(g.ports) == 0 {
-		return nil, r.deleteService(ctx, g.object)
+		return nil, nil
 	}
 	set := func(svc *corev1.Service) error { g.fill(svc); return nil }
 	svc, err := client.Get[*corev1.Service](ctx, r.deps.Client, g.object.Namespace, name)
 	switch {
 	case apierrors.IsNotFound(err):
 		svc = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: g.object.Namespace, Name: name,
-			OwnerReferences: []metav1.OwnerReference{ownerOf(g.object)}}}
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(g.object, gatewayv1.SchemeGroupVersion.WithKind(kindGateway))}}}
 		g.fill(svc)
 		created, err := r.deps.Client.Create(ctx, svc)
 		if err != nil {
@@ -320,10 +324,6 @@ func (r *running) publishService(ctx context.Context, g *gatewayPlan) (*corev1.S
 		return nil, nil
 	}
 	return client.Update(ctx, r.deps.Client, svc, "", set)
-}
-
-func ownerOf(gw *gatewayv1.Gateway) metav1.OwnerReference {
-	return *metav1.NewControllerRef(gw, gatewayv1.SchemeGroupVersion.WithKind(kindGateway))
 }
 
 // fill sets the fields of the Gateway's Service.
@@ -371,7 +371,8 @@ func (r *running) publishSlices(ctx context.Context, g *gatewayPlan, svc *corev1
 				Name: svc.Name + "-" + strings.ToLower(string(family)) + "-" + r.cfg.Node,
 				Labels: map[string]string{discoveryv1.LabelServiceName: svc.Name, discoveryv1.LabelManagedBy: managedBy,
 					gatewayv1.GatewayNameLabelKey: name.Name},
-				OwnerReferences: []metav1.OwnerReference{ownerOf(g.object)}},
+				OwnerReferences: []metav1.OwnerReference{
+					*metav1.NewControllerRef(svc, corev1.SchemeGroupVersion.WithKind("Service"))}},
 			AddressType: typ,
 		}
 		for k, s := range r.servers {
@@ -399,21 +400,61 @@ func (r *running) publishSlices(ctx context.Context, g *gatewayPlan, svc *corev1
 	return nil
 }
 
-// deleteService deletes the Service of a Gateway that this controller does not serve, or no longer.
-func (r *running) deleteService(ctx context.Context, gw *gatewayv1.Gateway) error {
-	svc, err := client.Get[*corev1.Service](ctx, r.deps.Client, gw.Namespace, serviceName(gw))
-	if apierrors.IsNotFound(err) || err == nil && (!metav1.IsControlledBy(svc, gw) ||
-		svc.Labels[gatewayv1.GatewayNameLabelKey] != gw.Name) {
-		return nil
+// gatewayOf returns the Gateway that controls a Service.
+func gatewayOf(svc *corev1.Service) (gw follow.Key, ok bool) {
+	if svc == nil {
+		return gw, false
 	}
-	if err == nil {
-		_, err = r.deps.Client.Delete(ctx, client.RefOf(svc), metav1.DeleteOptions{
+	owner := metav1.GetControllerOf(svc)
+	if owner == nil || owner.Kind != kindGateway || !strings.HasPrefix(owner.APIVersion, gatewayv1.GroupName+"/") {
+		return gw, false
+	}
+	return follow.Key{Namespace: svc.Namespace, Name: owner.Name}, true
+}
+
+// release gives up a Gateway whose class does not exist anymore, or belongs to another controller.
+func (r *running) release(ctx context.Context, gw *gatewayv1.Gateway) error {
+	if len(r.servicesOf(gw)) == 0 {
+		return nil // it never was this controller's, or it has been released
+	}
+	text := fmt.Sprintf("no GatewayClass %q is served", gw.Spec.GatewayClassName)
+	err := updateStatus(ctx, r, kindGateway, follow.KeyOf(gw), func(gw *gatewayv1.Gateway) any {
+		return gatewayv1.GatewayStatus{Conditions: merge(gw.Status.Conditions,
+			condition(gw, gatewayv1.GatewayConditionAccepted, false, gatewayv1.GatewayReasonPending, text),
+			condition(gw, gatewayv1.GatewayConditionProgrammed, false, gatewayv1.GatewayReasonPending, text))}
+	})
+	if err != nil {
+		return err
+	}
+	return r.deleteServices(ctx, gw, "")
+}
+
+// servicesOf returns the Services that a Gateway controls.
+func (r *running) servicesOf(gw *gatewayv1.Gateway) (list []*corev1.Service) {
+	for name, owner := range r.owned {
+		if owner != follow.KeyOf(gw) {
+			continue
+		}
+		if svc, _ := r.services.Get(name); svc != nil && metav1.IsControlledBy(svc, gw) {
+			list = append(list, svc)
+		}
+	}
+	return list
+}
+
+// deleteServices deletes the Services of a Gateway except the current one: those of classes that it had before.
+func (r *running) deleteServices(ctx context.Context, gw *gatewayv1.Gateway, current string) error {
+	for _, svc := range r.servicesOf(gw) {
+		if svc.Name == current {
+			continue
+		}
+		_, err := r.deps.Client.Delete(ctx, client.RefOf(svc), metav1.DeleteOptions{
 			Preconditions: metav1.NewUIDPreconditions(string(svc.UID))})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
 	}
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // addressesOfService returns the addresses of a Gateway: those of its Service.
