@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -34,8 +33,7 @@ import (
 // cluster is an API in memory with the definitions of the Gateway API, without their schemas, and a node.
 type cluster struct {
 	*registry.Registry
-	t       *testing.T
-	metrics *prometheus.Registry
+	t *testing.T
 }
 
 func newCluster(t *testing.T, nodeAddresses ...string) *cluster {
@@ -43,7 +41,7 @@ func newCluster(t *testing.T, nodeAddresses ...string) *cluster {
 	resources := registry.Resources()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
 	t.Cleanup(func() { s.Close() })
-	c := &cluster{Registry: registry.New(s, resources, registry.Config{}), t: t, metrics: prometheus.NewRegistry()}
+	c := &cluster{Registry: registry.New(s, resources, registry.Config{}), t: t}
 	if err := c.Bootstrap(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -58,18 +56,19 @@ func newCluster(t *testing.T, nodeAddresses ...string) *cluster {
 			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
 		}
 	})
-	c.run(New(follow.Deps{Client: c, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: c.followMetrics()},
-		Config{Node: "n", Kinds: registry.ServedBy(c.Registry)}).Run)
+	c.start("n")
 	return c
 }
 
-func (c *cluster) followMetrics() *follow.Metrics {
+// start runs a controller on a node until the test ends.
+func (c *cluster) start(node string) {
 	c.t.Helper()
-	m, err := follow.NewMetrics(c.metrics)
+	metrics, err := follow.NewMetrics(nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return m
+	c.run(New(follow.Deps{Client: c, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: metrics},
+		Config{Node: node, Kinds: registry.ServedBy(c.Registry)}).Run)
 }
 
 // run runs a task until the test ends.
@@ -279,4 +278,33 @@ func TestAddressesThatCannotBeUsed(t *testing.T) {
 		c.apply(frontGateway)
 		c.until("the Gateway has a status", func() bool { return c.programmed("front") != "" })
 	})
+}
+
+// TestQuiet runs the controllers of two servers, which must not write against each other or for ever.
+func TestQuiet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.start("second")
+		c.apply(frontGateway + `
+---
+kind: HTTPRoute
+metadata: {name: r}
+spec: {parentRefs: [{name: front}, {name: front, sectionName: none}], rules: [{backendRefs: [{name: gone, port: 80}]}]}`)
+		time.Sleep(time.Minute)
+		before := c.revision()
+		time.Sleep(time.Hour)
+		if after := c.revision(); after != before {
+			t.Errorf("an idle hour wrote from revision %s to %s", before, after)
+		}
+	})
+}
+
+func (c *cluster) revision() string {
+	c.t.Helper()
+	_, revision, err := c.List(c.t.Context(), client.Selector{Resource: gateways})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return revision
 }
