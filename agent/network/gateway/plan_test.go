@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
 
 	"monopod/apiserver/kit/follow"
@@ -327,5 +328,26 @@ func TestServiceName(t *testing.T) {
 	o := read(t, "kind: Gateway\nmetadata: {name: "+long+"}\nspec: {gatewayClassName: monopod}")
 	if got := serviceName(o.gateways[follow.Key{Namespace: "default", Name: long}]); len(got) != 63 {
 		t.Errorf("a name of %d characters", len(got))
+	}
+}
+
+// TestParentsOf keeps the places of other controllers' entries.
+func TestParentsOf(t *testing.T) {
+	parent := func(controller, name string) gatewayv1.RouteParentStatus {
+		return gatewayv1.RouteParentStatus{ControllerName: gatewayv1.GatewayController(controller),
+			ParentRef: gatewayv1.ParentReference{Name: gatewayv1.ObjectName(name)}}
+	}
+	before := []gatewayv1.RouteParentStatus{parent(ControllerName, "gone"), parent(ControllerName, "b"),
+		parent("example.com/other", "x")}
+	want := []gatewayv1.RouteParentStatus{parent(ControllerName, "a"), parent(ControllerName, "b")}
+	var got []string
+	for _, p := range parentsOf(before, want) {
+		got = append(got, string(p.ParentRef.Name))
+	}
+	if !slices.Equal(got, []string{"b", "x", "a"}) {
+		t.Errorf("the parents are %q", got)
+	}
+	if len(want) != 2 || want[0].ParentRef.Name != "a" || want[1].ParentRef.Name != "b" {
+		t.Errorf("the plan has changed: %+v", want)
 	}
 }

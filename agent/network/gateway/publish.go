@@ -182,7 +182,7 @@ func (l *listener) status(gw *gatewayv1.Gateway, before []gatewayv1.ListenerStat
 	return s
 }
 
-// publishRoute writes the status of a route. Entries of other controllers stay.
+// publishRoute writes the status of a route.
 func (r *running) publishRoute(ctx context.Context, name routeKey) error {
 	r.mu.Lock()
 	obj := r.observed.routes[name]
@@ -194,21 +194,28 @@ func (r *running) publishRoute(ctx context.Context, name routeKey) error {
 	return updateStatus(ctx, r, name.kind, name.Key, func(o *struct {
 		Status gatewayv1.RouteStatus `json:"status"`
 	}) any {
-		next := gatewayv1.RouteStatus{Parents: []gatewayv1.RouteParentStatus{}}
-		for _, p := range o.Status.Parents {
-			if p.ControllerName != ControllerName {
-				next.Parents = append(next.Parents, p)
-			}
-		}
-		for _, p := range want {
-			at := slices.IndexFunc(o.Status.Parents, func(b gatewayv1.RouteParentStatus) bool { return sameParent(&b, &p) })
-			if at >= 0 {
-				p.Conditions = merge(o.Status.Parents[at].Conditions, p.Conditions...)
-			}
-			next.Parents = append(next.Parents, p)
-		}
-		return next
+		return gatewayv1.RouteStatus{Parents: parentsOf(o.Status.Parents, want)}
 	})
+}
+
+// parentsOf returns the parents of a route's status with those of this controller replaced. Those before keep their
+// places, so that two controllers that order them differently do not write for ever.
+func parentsOf(before, want []gatewayv1.RouteParentStatus) []gatewayv1.RouteParentStatus {
+	next := []gatewayv1.RouteParentStatus{}
+	want = slices.Clone(want)
+	for _, b := range before {
+		if b.ControllerName != ControllerName {
+			next = append(next, b)
+			continue
+		}
+		at := slices.IndexFunc(want, func(p gatewayv1.RouteParentStatus) bool { return sameParent(&b, &p) })
+		if at >= 0 {
+			p := want[at]
+			p.Conditions = merge(b.Conditions, p.Conditions...)
+			next, want = append(next, p), slices.Delete(want, at, at+1)
+		}
+	}
+	return append(next, want...)
 }
 
 func sameParent(a, b *gatewayv1.RouteParentStatus) bool {

@@ -276,7 +276,7 @@ func TestGatewayRules(t *testing.T) {
 		t.Errorf("%q, header %v", body, resp.Header)
 	}
 	for url, want := range map[string]string{
-		"http://a.example.com/broken": "500 Service gone does not exist",
+		"http://a.example.com/broken": "500 the route of the Gateway has no valid backend for this request",
 		"http://a.example.com/none":   "404 no route of the Gateway matches this request",
 		"http://example.org/app":      "404 no route of the Gateway matches this request",
 		"http://a.example.com/moved":  "301",

@@ -125,6 +125,20 @@ func TestRedirectLocation(t *testing.T) {
 	}
 }
 
+func TestPathChange(t *testing.T) {
+	for _, row := range []struct {
+		change PathChange
+		want   string // for /a/b
+	}{
+		{PathChange{To: "/new"}, "/new"}, {PathChange{To: "new"}, "/new"}, {PathChange{}, "/"},
+		{PathChange{Prefix: "/a", To: "new/"}, "/new/b"}, {PathChange{Prefix: "/a/b/", To: ""}, "/"},
+	} {
+		if got := row.change.Apply("/a/b"); got != row.want {
+			t.Errorf("%+v: %s, want %s", row.change, got, row.want)
+		}
+	}
+}
+
 func TestHeaderChanges(t *testing.T) {
 	h := http.Header{"A": {"1"}, "B": {"1"}, "C": {"1"}}
 	ChangeHeader(h, []HeaderChange{{Name: "a", Value: "2"}, {Name: "b", Value: "2", Op: AddHeader},
