@@ -142,6 +142,9 @@ func TestRoutes(t *testing.T) {
 		{name: "an unsupported filter", accepted: "UnsupportedValue", resolved: "ResolvedRefs", serves: "no rule",
 			route: `spec: {parentRefs: [{name: front}], rules: [{filters: [{type: RequestMirror, requestMirror:
 				{backendRef: {name: web, port: 80}}}], backendRefs: [{name: web, port: 80}]}]}`},
+		{name: "a header of the connection", accepted: "UnsupportedValue", resolved: "ResolvedRefs", serves: "no rule",
+			route: `spec: {parentRefs: [{name: front}], rules: [{filters: [{type: ResponseHeaderModifier, responseHeaderModifier:
+				{set: [{name: X, value: a}, {name: transfer-encoding, value: gzip}]}}], backendRefs: [{name: web, port: 80}]}]}`},
 		{name: "a wrong expression", accepted: "UnsupportedValue", resolved: "ResolvedRefs", serves: "no rule",
 			route: `spec: {parentRefs: [{name: front}], rules: [{matches: [{path: {type: RegularExpression, value: "("}}]}]}`},
 		{name: "a foreign Gateway", serves: "no rule",
