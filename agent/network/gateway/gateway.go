@@ -271,7 +271,7 @@ func (r *running) reconcile(ctx context.Context, k key) (time.Duration, error) {
 	case kindGateway:
 		return 0, r.publishGateway(ctx, k.Key)
 	}
-	return 0, r.publishRoute(ctx, routeKey{k.kind, k.Key})
+	return 0, r.publishRoute(ctx, routeKey(k))
 }
 
 // takeServices updates the endpoints of backends. A Service that appears, disappears, or loses a port outdates the plan,
@@ -339,7 +339,7 @@ func (r *running) build(ctx context.Context) error {
 	}
 	for name, route := range r.observed.routes {
 		if !equalParents(before.routes[name], p.routes[name]) || !equalParents(own(route.status), p.routes[name]) {
-			r.loop.Add(key{name.kind, name.Key})
+			r.loop.Add(key(name))
 		}
 	}
 	r.mu.Unlock()

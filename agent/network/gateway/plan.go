@@ -188,7 +188,7 @@ func (l *listener) refuseConflict(earlier []*listener) {
 			one.set(gatewayv1.ListenerConditionConflicted, true, reason, "listeners %q and %q have the same port and %s",
 				other.spec.Name, l.spec.Name, text)
 		}
-		l.set(gatewayv1.ListenerConditionAccepted, false, gatewayv1.ListenerConditionReason(reason),
+		l.set(gatewayv1.ListenerConditionAccepted, false, reason,
 			"listener %q has the same port and %s", other.spec.Name, text)
 		l.usable = false
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -85,7 +86,7 @@ func find(p *plan, gateway string, number int32, host, path string) string {
 	if l == nil {
 		return "no listener"
 	}
-	to, ok := l.Find(httptest.NewRequest("GET", "http://"+host+path, nil), host, path)
+	to, ok := l.Find(httptest.NewRequest(http.MethodGet, "http://"+host+path, nil), host, path)
 	if !ok {
 		return "no rule"
 	}

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -316,9 +317,10 @@ func (r *running) publishService(ctx context.Context, g *gatewayPlan) (*corev1.S
 	svc, err := client.Get[*corev1.Service](ctx, r.deps.Client, g.object.Namespace, name)
 	switch {
 	case apierrors.IsNotFound(err):
+		gateways := schema.GroupVersion{Group: gatewayv1.GroupName, Version: gatewayv1.GroupVersion.Version}
 		svc = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: g.object.Namespace, Name: name,
 			OwnerReferences: []metav1.OwnerReference{
-				*metav1.NewControllerRef(g.object, gatewayv1.SchemeGroupVersion.WithKind(kindGateway))}}}
+				*metav1.NewControllerRef(g.object, gateways.WithKind(kindGateway))}}}
 		g.fill(svc)
 		created, err := r.deps.Client.Create(ctx, svc)
 		if err != nil {

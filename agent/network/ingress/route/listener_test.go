@@ -114,12 +114,12 @@ func TestRedirectLocation(t *testing.T) {
 		{"prefix that vanishes", Redirect{Path: &PathChange{Prefix: "/a", To: "/"}}, "http", "80", "http://example.com/b?c=d"},
 		{"two slashes", Redirect{Path: &PathChange{To: "//evil.org/"}}, "http", "80", "http://example.com//evil.org/?c=d"},
 	} {
-		r := httptest.NewRequest("GET", "http://example.com/a/b?c=d", nil)
+		r := httptest.NewRequest(http.MethodGet, "http://example.com/a/b?c=d", nil)
 		if got, code := row.redirect.Location(r, "/a/b", row.scheme, row.port); got != row.want || code != http.StatusFound {
 			t.Errorf("%s: %d to %s, want %s", row.name, code, got, row.want)
 		}
 	}
-	r := httptest.NewRequest("GET", "http://[2001:db8::1]:8080/", nil)
+	r := httptest.NewRequest(http.MethodGet, "http://[2001:db8::1]:8080/", nil)
 	if got, _ := (&Redirect{}).Location(r, "/", "http", "80"); got != "http://[2001:db8::1]/" {
 		t.Errorf("IPv6: %s", got)
 	}
