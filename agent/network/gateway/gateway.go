@@ -119,6 +119,9 @@ func (c *Controller) serve(ctx context.Context, kinds map[string]client.Kind, me
 	group.Do(func() error { return r.loop.Run(ctx) })
 	err := group.Wait()
 	r.stopServers()
+	for name := range r.routes {
+		metrics.Forget(name)
+	}
 	return err
 }
 
@@ -128,7 +131,10 @@ type key struct {
 	follow.Key
 }
 
-const kindServices = "services" // the endpoints of backends, and the addresses of Gateways
+const (
+	kindServices = "services" // the endpoints of backends, and the addresses of Gateways
+	kindServers  = "servers"  // that could not be opened
+)
 
 // running is a Controller while the Gateway API is installed.
 type running struct {
@@ -152,14 +158,17 @@ type running struct {
 	certs    map[follow.Key]certificate
 	backends map[proxy.Target]*proxy.Backend
 	servers  map[serverKey]*server
-	routes   map[follow.Key]bool // names of routes in metrics
+	serving  sync.WaitGroup            // servers, also closed ones
+	routes   map[follow.Key]bool       // names of routes in metrics
+	owned    map[follow.Key]follow.Key // Services, and the Gateways that control them
 }
 
 func newRunning(c *Controller, kinds map[string]client.Kind, m *proxy.Metrics) *running {
 	r := &running{Controller: c, kinds: kinds, metrics: m, via: proxy.NewTransport(c.cfg.Dial, m),
 		services: endpoints.New(c.cfg.Node), defaults: c.cfg.Ingress.Defaults(),
 		observed: newObjects(), nodes: map[string]*corev1.Node{}, secrets: map[follow.Key]bool{}, changed: true,
-		plan: &plan{}, backends: map[proxy.Target]*proxy.Backend{}, servers: map[serverKey]*server{}}
+		plan: &plan{}, backends: map[proxy.Target]*proxy.Backend{}, servers: map[serverKey]*server{},
+		owned: map[follow.Key]follow.Key{}}
 	r.loop = follow.New(c.deps, follow.Config[key]{
 		Name: Name, Sources: r.sources(), Start: []key{{kind: kindServices}}, Reconcile: r.reconcile,
 	})
@@ -258,21 +267,32 @@ func (r *running) reconcile(ctx context.Context, k key) (time.Duration, error) {
 	switch k.kind {
 	case kindServices, kindGrant:
 		return 0, nil
+	case kindServers:
+		return 0, r.syncServers()
 	case kindClass:
 		return 0, r.publishClass(ctx, k.Name)
 	case kindGateway:
 		return 0, r.publishGateway(ctx, k.Key)
 	}
-	return 0, r.publishRoute(ctx, routeKey{k.kind, k.Key})
+	return 0, r.publishRoute(ctx, routeKey(k))
 }
 
 // takeServices updates the endpoints of backends. A Service that appears, disappears, or loses a port outdates the plan,
-// and a change of its own Service wakes a Gateway.
+// and a change of the Service that a Gateway has, or could not have, wakes the Gateway.
 func (r *running) takeServices() {
 	for name := range r.services.Take() {
 		svc, slices := r.services.Get(name)
-		if svc != nil && svc.Labels[gatewayv1.GatewayNameLabelKey] != "" {
-			r.loop.Add(key{kindGateway, follow.Key{Namespace: name.Namespace, Name: svc.Labels[gatewayv1.GatewayNameLabelKey]}})
+		if owner, ok := gatewayOf(svc); ok {
+			r.owned[name] = owner
+		}
+		if owner, ok := r.owned[name]; ok {
+			r.loop.Add(key{kindGateway, owner})
+		}
+		if svc == nil {
+			delete(r.owned, name)
+		}
+		for _, gw := range r.plan.services[name] {
+			r.loop.Add(key{kindGateway, gw})
 		}
 		for target, b := range r.backends {
 			if target.Service == name && b.Set(proxy.Resolve(target, svc, slices)) {
@@ -322,16 +342,14 @@ func (r *running) build(ctx context.Context) error {
 	}
 	for name, route := range r.observed.routes {
 		if !equalParents(before.routes[name], p.routes[name]) || !equalParents(own(route.status), p.routes[name]) {
-			r.loop.Add(key{name.kind, name.Key})
+			r.loop.Add(key(name))
 		}
 	}
-	node := r.nodes[r.cfg.Node]
 	r.mu.Unlock()
 	r.connect(p)
 	r.plan = p
-	if err := r.syncServers(node); err != nil {
-		r.outdate()
-		return err
+	if r.syncServers() != nil {
+		r.loop.Add(key{kind: kindServers}) // which fails again, or not; meanwhile the others serve
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ const ControllerName = "monopod.io/gateway"
 type plan struct {
 	gateways map[follow.Key]*gatewayPlan
 	routes   map[routeKey][]gatewayv1.RouteParentStatus // of the Gateways of this controller; only of routes that name one
+	services map[follow.Key][]follow.Key                // Gateways by the name of their Service
 }
 
 // gatewayPlan is what one Gateway serves.
@@ -81,10 +82,13 @@ type surroundings struct {
 
 // planOf returns the plan for all objects.
 func planOf(o *objects, s surroundings) *plan {
-	p := &plan{gateways: map[follow.Key]*gatewayPlan{}, routes: map[routeKey][]gatewayv1.RouteParentStatus{}}
+	p := &plan{gateways: map[follow.Key]*gatewayPlan{}, routes: map[routeKey][]gatewayv1.RouteParentStatus{},
+		services: map[follow.Key][]follow.Key{}}
 	for name, gw := range o.gateways {
 		if o.ours(gw) {
 			p.gateways[name] = newGateway(gw, o, s)
+			svc := follow.Key{Namespace: name.Namespace, Name: serviceName(gw)}
+			p.services[svc] = append(p.services[svc], name)
 		}
 	}
 	for _, r := range o.sorted() {
@@ -184,7 +188,7 @@ func (l *listener) refuseConflict(earlier []*listener) {
 			one.set(gatewayv1.ListenerConditionConflicted, true, reason, "listeners %q and %q have the same port and %s",
 				other.spec.Name, l.spec.Name, text)
 		}
-		l.set(gatewayv1.ListenerConditionAccepted, false, gatewayv1.ListenerConditionReason(reason),
+		l.set(gatewayv1.ListenerConditionAccepted, false, reason,
 			"listener %q has the same port and %s", other.spec.Name, text)
 		l.usable = false
 	}

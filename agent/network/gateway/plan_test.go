@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
 
 	"monopod/apiserver/kit/follow"
@@ -85,7 +87,7 @@ func find(p *plan, gateway string, number int32, host, path string) string {
 	if l == nil {
 		return "no listener"
 	}
-	to, ok := l.Find(httptest.NewRequest("GET", "http://"+host+path, nil), host, path)
+	to, ok := l.Find(httptest.NewRequest(http.MethodGet, "http://"+host+path, nil), host, path)
 	if !ok {
 		return "no rule"
 	}
@@ -142,6 +144,9 @@ func TestRoutes(t *testing.T) {
 		{name: "an unsupported filter", accepted: "UnsupportedValue", resolved: "ResolvedRefs", serves: "no rule",
 			route: `spec: {parentRefs: [{name: front}], rules: [{filters: [{type: RequestMirror, requestMirror:
 				{backendRef: {name: web, port: 80}}}], backendRefs: [{name: web, port: 80}]}]}`},
+		{name: "a header of the connection", accepted: "UnsupportedValue", resolved: "ResolvedRefs", serves: "no rule",
+			route: `spec: {parentRefs: [{name: front}], rules: [{filters: [{type: ResponseHeaderModifier, responseHeaderModifier:
+				{set: [{name: X, value: a}, {name: transfer-encoding, value: gzip}]}}], backendRefs: [{name: web, port: 80}]}]}`},
 		{name: "a wrong expression", accepted: "UnsupportedValue", resolved: "ResolvedRefs", serves: "no rule",
 			route: `spec: {parentRefs: [{name: front}], rules: [{matches: [{path: {type: RegularExpression, value: "("}}]}]}`},
 		{name: "a foreign Gateway", serves: "no rule",
@@ -348,5 +353,26 @@ func TestAddresses(t *testing.T) {
 	}
 	if want := []string{"192.0.2.1", "198.51.100.7"}; !slices.Equal(got, want) {
 		t.Errorf("addresses %q, want %q", got, want)
+	}
+}
+
+// TestParentsOf keeps the places of other controllers' entries.
+func TestParentsOf(t *testing.T) {
+	parent := func(controller, name string) gatewayv1.RouteParentStatus {
+		return gatewayv1.RouteParentStatus{ControllerName: gatewayv1.GatewayController(controller),
+			ParentRef: gatewayv1.ParentReference{Name: gatewayv1.ObjectName(name)}}
+	}
+	before := []gatewayv1.RouteParentStatus{parent(ControllerName, "gone"), parent(ControllerName, "b"),
+		parent("example.com/other", "x")}
+	want := []gatewayv1.RouteParentStatus{parent(ControllerName, "a"), parent(ControllerName, "b")}
+	var got []string
+	for _, p := range parentsOf(before, want) {
+		got = append(got, string(p.ParentRef.Name))
+	}
+	if !slices.Equal(got, []string{"b", "x", "a"}) {
+		t.Errorf("the parents are %q", got)
+	}
+	if len(want) != 2 || want[0].ParentRef.Name != "a" || want[1].ParentRef.Name != "b" {
+		t.Errorf("the plan has changed: %+v", want)
 	}
 }

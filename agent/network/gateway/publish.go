@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -77,10 +78,13 @@ func (r *running) publishGateway(ctx context.Context, name follow.Key) error {
 		return nil // the garbage collector deletes its Service
 	}
 	if g == nil {
-		return r.deleteService(ctx, gw)
+		return r.release(ctx, gw)
 	}
 	svc, err := r.publishService(ctx, g)
 	if err != nil {
+		return err
+	}
+	if err := r.deleteServices(ctx, gw, value(svc).Name); err != nil {
 		return err
 	}
 	if svc != nil {
@@ -180,7 +184,7 @@ func (l *listener) status(gw *gatewayv1.Gateway, before []gatewayv1.ListenerStat
 	return s
 }
 
-// publishRoute writes the status of a route. Entries of other controllers stay.
+// publishRoute writes the status of a route.
 func (r *running) publishRoute(ctx context.Context, name routeKey) error {
 	r.mu.Lock()
 	obj := r.observed.routes[name]
@@ -192,21 +196,28 @@ func (r *running) publishRoute(ctx context.Context, name routeKey) error {
 	return updateStatus(ctx, r, name.kind, name.Key, func(o *struct {
 		Status gatewayv1.RouteStatus `json:"status"`
 	}) any {
-		next := gatewayv1.RouteStatus{Parents: []gatewayv1.RouteParentStatus{}}
-		for _, p := range o.Status.Parents {
-			if p.ControllerName != ControllerName {
-				next.Parents = append(next.Parents, p)
-			}
-		}
-		for _, p := range want {
-			at := slices.IndexFunc(o.Status.Parents, func(b gatewayv1.RouteParentStatus) bool { return sameParent(&b, &p) })
-			if at >= 0 {
-				p.Conditions = merge(o.Status.Parents[at].Conditions, p.Conditions...)
-			}
-			next.Parents = append(next.Parents, p)
-		}
-		return next
+		return gatewayv1.RouteStatus{Parents: parentsOf(o.Status.Parents, want)}
 	})
+}
+
+// parentsOf returns the parents of a route's status with those of this controller replaced. Those before keep their
+// places, so that two controllers that order them differently do not write for ever.
+func parentsOf(before, want []gatewayv1.RouteParentStatus) []gatewayv1.RouteParentStatus {
+	next := []gatewayv1.RouteParentStatus{}
+	want = slices.Clone(want)
+	for _, b := range before {
+		if b.ControllerName != ControllerName {
+			next = append(next, b)
+			continue
+		}
+		at := slices.IndexFunc(want, func(p gatewayv1.RouteParentStatus) bool { return sameParent(&b, &p) })
+		if at >= 0 {
+			p := want[at]
+			p.Conditions = merge(b.Conditions, p.Conditions...)
+			next, want = append(next, p), slices.Delete(want, at, at+1)
+		}
+	}
+	return append(next, want...)
 }
 
 func sameParent(a, b *gatewayv1.RouteParentStatus) bool {
@@ -297,18 +308,20 @@ func serviceName(gw *gatewayv1.Gateway) string {
 }
 
 // publishService creates or updates the Service of a Gateway, and returns it; nil: a foreign Service has its name, or no
-// listener is valid.
+// listener is valid, and it needs none.
 func (r *running) publishService(ctx context.Context, g *gatewayPlan) (*corev1.Service, error) {
 	name := serviceName(g.object)
 	if len(g.ports) == 0 {
-		return nil, r.deleteService(ctx, g.object)
+		return nil, nil
 	}
 	set := func(svc *corev1.Service) error { g.fill(svc); return nil }
 	svc, err := client.Get[*corev1.Service](ctx, r.deps.Client, g.object.Namespace, name)
 	switch {
 	case apierrors.IsNotFound(err):
+		gateways := schema.GroupVersion{Group: gatewayv1.GroupName, Version: gatewayv1.GroupVersion.Version}
 		svc = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: g.object.Namespace, Name: name,
-			OwnerReferences: []metav1.OwnerReference{ownerOf(g.object)}}}
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(g.object, gateways.WithKind(kindGateway))}}}
 		g.fill(svc)
 		created, err := r.deps.Client.Create(ctx, svc)
 		if err != nil {
@@ -321,10 +334,6 @@ func (r *running) publishService(ctx context.Context, g *gatewayPlan) (*corev1.S
 		return nil, nil
 	}
 	return client.Update(ctx, r.deps.Client, svc, "", set)
-}
-
-func ownerOf(gw *gatewayv1.Gateway) metav1.OwnerReference {
-	return *metav1.NewControllerRef(gw, gatewayv1.SchemeGroupVersion.WithKind(kindGateway))
 }
 
 // fill sets the fields of the Gateway's Service.
@@ -372,7 +381,8 @@ func (r *running) publishSlices(ctx context.Context, g *gatewayPlan, svc *corev1
 				Name: svc.Name + "-" + strings.ToLower(string(family)) + "-" + r.cfg.Node,
 				Labels: map[string]string{discoveryv1.LabelServiceName: svc.Name, discoveryv1.LabelManagedBy: managedBy,
 					gatewayv1.GatewayNameLabelKey: name.Name},
-				OwnerReferences: []metav1.OwnerReference{ownerOf(g.object)}},
+				OwnerReferences: []metav1.OwnerReference{
+					*metav1.NewControllerRef(svc, corev1.SchemeGroupVersion.WithKind("Service"))}},
 			AddressType: typ,
 		}
 		for k, s := range r.servers {
@@ -400,21 +410,61 @@ func (r *running) publishSlices(ctx context.Context, g *gatewayPlan, svc *corev1
 	return nil
 }
 
-// deleteService deletes the Service of a Gateway that this controller does not serve, or no longer.
-func (r *running) deleteService(ctx context.Context, gw *gatewayv1.Gateway) error {
-	svc, err := client.Get[*corev1.Service](ctx, r.deps.Client, gw.Namespace, serviceName(gw))
-	if apierrors.IsNotFound(err) || err == nil && (!metav1.IsControlledBy(svc, gw) ||
-		svc.Labels[gatewayv1.GatewayNameLabelKey] != gw.Name) {
-		return nil
+// gatewayOf returns the Gateway that controls a Service.
+func gatewayOf(svc *corev1.Service) (gw follow.Key, ok bool) {
+	if svc == nil {
+		return gw, false
 	}
-	if err == nil {
-		_, err = r.deps.Client.Delete(ctx, client.RefOf(svc), metav1.DeleteOptions{
+	owner := metav1.GetControllerOf(svc)
+	if owner == nil || owner.Kind != kindGateway || !strings.HasPrefix(owner.APIVersion, gatewayv1.GroupName+"/") {
+		return gw, false
+	}
+	return follow.Key{Namespace: svc.Namespace, Name: owner.Name}, true
+}
+
+// release gives up a Gateway whose class does not exist anymore, or belongs to another controller.
+func (r *running) release(ctx context.Context, gw *gatewayv1.Gateway) error {
+	if len(r.servicesOf(gw)) == 0 {
+		return nil // it never was this controller's, or it has been released
+	}
+	text := fmt.Sprintf("no GatewayClass %q is served", gw.Spec.GatewayClassName)
+	err := updateStatus(ctx, r, kindGateway, follow.KeyOf(gw), func(gw *gatewayv1.Gateway) any {
+		return gatewayv1.GatewayStatus{Conditions: merge(gw.Status.Conditions,
+			condition(gw, gatewayv1.GatewayConditionAccepted, false, gatewayv1.GatewayReasonPending, text),
+			condition(gw, gatewayv1.GatewayConditionProgrammed, false, gatewayv1.GatewayReasonPending, text))}
+	})
+	if err != nil {
+		return err
+	}
+	return r.deleteServices(ctx, gw, "")
+}
+
+// servicesOf returns the Services that a Gateway controls.
+func (r *running) servicesOf(gw *gatewayv1.Gateway) (list []*corev1.Service) {
+	for name, owner := range r.owned {
+		if owner != follow.KeyOf(gw) {
+			continue
+		}
+		if svc, _ := r.services.Get(name); svc != nil && metav1.IsControlledBy(svc, gw) {
+			list = append(list, svc)
+		}
+	}
+	return list
+}
+
+// deleteServices deletes the Services of a Gateway except the current one: those of classes that it had before.
+func (r *running) deleteServices(ctx context.Context, gw *gatewayv1.Gateway, current string) error {
+	for _, svc := range r.servicesOf(gw) {
+		if svc.Name == current {
+			continue
+		}
+		_, err := r.deps.Client.Delete(ctx, client.RefOf(svc), metav1.DeleteOptions{
 			Preconditions: metav1.NewUIDPreconditions(string(svc.UID))})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
 	}
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // addressesOf returns the addresses of a Gateway: those of its Service, without those of nodes that do not serve it.

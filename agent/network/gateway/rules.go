@@ -158,11 +158,12 @@ func field(name, text string, expression bool) (f route.Field, err error) {
 // filter adds filters to a destination; path is that of the rule.
 func filter(to *proxy.Destination, filters []gatewayv1.HTTPRouteFilter, path string) error {
 	for i := range filters {
+		var err error
 		switch f := &filters[i]; {
 		case f.RequestHeaderModifier != nil:
-			to.Filters.Request = append(to.Filters.Request, headerChanges(f.RequestHeaderModifier)...)
+			to.Filters.Request, err = headerChanges(to.Filters.Request, f.RequestHeaderModifier)
 		case f.ResponseHeaderModifier != nil:
-			to.Filters.Response = append(to.Filters.Response, headerChanges(f.ResponseHeaderModifier)...)
+			to.Filters.Response, err = headerChanges(to.Filters.Response, f.ResponseHeaderModifier)
 		case f.RequestRedirect != nil:
 			d := f.RequestRedirect
 			to.Filters.Redirect = &route.Redirect{Scheme: value(d.Scheme), Host: string(value(d.Hostname)),
@@ -173,13 +174,23 @@ func filter(to *proxy.Destination, filters []gatewayv1.HTTPRouteFilter, path str
 		case f.CORS != nil:
 			to.CORS = corsOf(f.CORS)
 		default:
-			return fmt.Errorf("filters of the type %s are not supported", f.Type)
+			err = fmt.Errorf("filters of the type %s are not supported", f.Type)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func headerChanges(f *gatewayv1.HTTPHeaderFilter) (list []route.HeaderChange) {
+// fixedHeaders belong to the connection or say where a message ends. One that a route sets could let a client and a proxy
+// disagree about the end of a response, and a Host would be ignored.
+var fixedHeaders = []string{"Connection", "Content-Length", "Host", "Keep-Alive", "Proxy-Connection", "Te", "Trailer",
+	"Transfer-Encoding", "Upgrade"}
+
+// headerChanges appends the changes of a filter.
+func headerChanges(list []route.HeaderChange, f *gatewayv1.HTTPHeaderFilter) ([]route.HeaderChange, error) {
+	first := len(list)
 	for _, h := range f.Set {
 		list = append(list, route.HeaderChange{Op: route.SetHeader, Name: string(h.Name), Value: h.Value})
 	}
@@ -189,7 +200,12 @@ func headerChanges(f *gatewayv1.HTTPHeaderFilter) (list []route.HeaderChange) {
 	for _, name := range f.Remove {
 		list = append(list, route.HeaderChange{Op: route.RemoveHeader, Name: name})
 	}
-	return list
+	for _, c := range list[first:] {
+		if slices.Contains(fixedHeaders, http.CanonicalHeaderKey(c.Name)) {
+			return nil, fmt.Errorf("filters cannot change the header %s", c.Name)
+		}
+	}
+	return list, nil
 }
 
 func pathChange(m *gatewayv1.HTTPPathModifier, path string) *route.PathChange {

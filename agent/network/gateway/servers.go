@@ -3,11 +3,11 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
-	"sync"
 	"sync/atomic"
 
 	"go.uber.org/zap"
@@ -33,12 +33,14 @@ type server struct {
 	streams atomic.Pointer[proxy.Streams]
 	shared  atomic.Bool // the Gateway has an address of the node, and shares its ports with Ingresses
 	cancel  context.CancelFunc
-	done    sync.WaitGroup
 }
 
-// syncServers opens the servers that the plan needs, configures all, and closes the others.
-func (r *running) syncServers(node *corev1.Node) error {
-	addresses := listenAddresses(node)
+// syncServers opens the servers that the plan needs, configures all, and closes the others, which finish their requests
+// in the background. An error says which ones it failed to open.
+func (r *running) syncServers() error {
+	r.mu.Lock()
+	addresses := listenAddresses(r.nodes[r.cfg.Node])
+	r.mu.Unlock()
 	wanted := map[serverKey]*port{}
 	for name, g := range r.plan.gateways {
 		for number, p := range g.ports {
@@ -50,26 +52,28 @@ func (r *running) syncServers(node *corev1.Node) error {
 	for k, s := range r.servers {
 		if wanted[k] == nil {
 			s.cancel()
-			s.done.Wait()
 			delete(r.servers, k)
 		}
 	}
+	var errs []error
 	for k, p := range wanted {
 		s := r.servers[k]
 		if s == nil {
 			l, err := net.Listen("tcp", net.JoinHostPort(k.address.String(), "0"))
 			if err != nil {
-				return fmt.Errorf("listen for Gateway %q: %w", k.gateway, err)
+				errs = append(errs, fmt.Errorf("listen for Gateway %q: %w", k.gateway, err))
+				continue
 			}
 			s = &server{number: int32(l.Addr().(*net.TCPAddr).Port)}
 			s.configure(p)
 			r.start(k, s, l)
 			r.servers[k] = s
+			r.loop.Add(key{kindGateway, k.gateway}) // its EndpointSlices
 			continue
 		}
 		s.configure(p)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (s *server) configure(p *port) {
@@ -93,7 +97,7 @@ func (r *running) start(k serverKey, s *server, l net.Listener) {
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
 	s.cancel = cancel
-	r.deps.Guard.Go(&s.done, Name, func() {
+	r.deps.Guard.Go(&r.serving, Name, func() {
 		var err error
 		switch k.class {
 		case classHTTP:
@@ -115,9 +119,7 @@ func (r *running) stopServers() {
 	for _, s := range r.servers {
 		s.cancel()
 	}
-	for _, s := range r.servers {
-		s.done.Wait()
-	}
+	r.serving.Wait()
 }
 
 // listenAddresses returns the first internal address of the node of each IP family.

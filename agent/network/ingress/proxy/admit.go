@@ -71,7 +71,7 @@ func (h *Handler) admit(w *recorder, r *http.Request, to *Destination, path stri
 		return true
 	}
 	if to.Broken != "" {
-		refuse(w, http.StatusInternalServerError, to.Broken)
+		refuse(w, http.StatusInternalServerError, "the route of the Gateway has no valid backend for this request")
 		return true
 	}
 	if !to.Auth.On() {

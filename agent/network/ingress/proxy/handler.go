@@ -50,7 +50,7 @@ type Destination struct {
 	Target
 	Ingress follow.Key // of a Gateway's route: its namespace, and its kind and name with a slash between them
 	Filters route.Filters
-	Broken  string         // not empty: the reason why all requests fail
+	Broken  string         // not empty: the reason why all requests fail, which clients do not get to know
 	Path    string         // of the rule, for cookies; empty: every path
 	Pattern *regexp.Regexp // nil: the path is not a regular expression
 	route.Options

@@ -59,13 +59,17 @@ func (s *Server) Handler(site *atomic.Pointer[Site], via *Transport, m *Metrics)
 	return h
 }
 
-// Serve serves requests until ctx ends, and then waits at most five seconds for those in flight.
+// Serve serves requests until ctx ends, and then waits at most five seconds for those in flight. Upgraded connections
+// end then, too.
 func (s *Server) Serve(ctx context.Context, h *Handler, g *guard.Guard) error {
 	limited := s.listener
 	if !s.limited {
 		limited = newLimitedListener(limited, maxConns, maxConnsPerClient, h.metrics.conns.WithLabelValues(s.Scheme))
 	}
 	server := newServer(h, g)
+	base, end := context.WithCancel(context.WithoutCancel(ctx)) // Shutdown ignores connections that are upgraded
+	defer end()
+	server.BaseContext = func(net.Listener) context.Context { return base }
 	group, ctx := guard.With(ctx)
 	group.Do(func() error {
 		var err error

@@ -3,6 +3,8 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+
 	"monopod/agent/network/ingress/route"
+	"monopod/apiserver/kit/guard"
 )
 
 func TestSlowClients(t *testing.T) {
@@ -75,6 +80,46 @@ func TestSlowClients(t *testing.T) {
 
 		if n := value(t, s.metrics.conns.WithLabelValues("http")); n != 0 {
 			t.Errorf("%v connections are still open", n)
+		}
+	})
+}
+
+// TestWebSocketEndsWithServer stops a server, as that of a deleted Gateway.
+func TestWebSocketEndsWithServer(t *testing.T) {
+	in(t, func(t *testing.T, s *stage) {
+		s.endpoint("10.0.0.1:80", func(w http.ResponseWriter, _ *http.Request) {
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+			_, _ = io.Copy(conn, rw)
+		})
+		s.use(nil, s.rule("", "/", route.Options{}, at80("10.0.0.1:80")))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		server := NewServer("http", "80", s.net.listen("gateway:80"))
+		h := server.Handler(&s.site, s.via, s.metrics)
+		go func() { done <- server.Serve(ctx, h, guard.Logging(zap.NewNop())) }()
+		conn, err := s.net.dial(t.Context(), "", "gateway:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+			t.Fatalf("%+v, %v", resp, err)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("the WebSocket is open after its server has stopped: %v", err)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"monopod/agent/network/ingress/route"
@@ -40,10 +41,19 @@ func (s *Server) ServeStreams(ctx context.Context, streams *atomic.Pointer[Strea
 		defer running.Wait()
 		for {
 			c, err := limited.Accept()
-			if err != nil {
-				if ctx.Err() != nil {
-					return nil
+			switch no := syscall.Errno(0); {
+			case ctx.Err() != nil:
+				if err == nil {
+					c.Close()
 				}
+				return nil
+			case errors.As(err, &no) && no.Temporary(): // the process has too many open files, for example
+				select {
+				case <-ctx.Done():
+				case <-time.After(acceptPause):
+				}
+				continue
+			case err != nil:
 				return err
 			}
 			g.Go(&running, "gateway", func() { serveStream(ctx, c, streams.Load(), web, conns, via) })
@@ -51,6 +61,9 @@ func (s *Server) ServeStreams(ctx context.Context, streams *atomic.Pointer[Strea
 	})
 	return group.Wait()
 }
+
+// acceptPause is the time after an error until further connections are accepted; the longest of net/http.
+const acceptPause = time.Second
 
 // handedOver is a listener whose connections another one has accepted.
 type handedOver struct {
@@ -109,9 +122,15 @@ func serveStream(ctx context.Context, c net.Conn, s *Streams, web *Handler, conn
 			}
 		}
 		if to != nil && len(l.Certs) > 0 {
-			c = tls.Server(c, &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			server := tls.Server(c, &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 				return supported(l.Certs, hello), nil
 			}})
+			limited, cancel := context.WithTimeout(ctx, headerTime)
+			defer cancel()
+			if server.HandshakeContext(limited) != nil {
+				return
+			}
+			c = server
 		}
 	}
 	if to == nil {

@@ -8,9 +8,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 
@@ -20,6 +24,15 @@ import (
 
 	"go.uber.org/zap"
 )
+
+// writeOnly is a connection from which nothing is read until the test ends.
+type writeOnly struct {
+	net.Conn
+	end <-chan struct{}
+}
+
+// Read implements net.Conn.
+func (w writeOnly) Read([]byte) (int, error) { <-w.end; return 0, io.EOF }
 
 // to returns a Split that leads to an address.
 func (s *stage) to(address string) *Split {
@@ -101,6 +114,79 @@ func TestTCPWithoutRoute(t *testing.T) {
 	if n, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("%d bytes, %v", n, err)
 	}
+}
+
+// failOnce is a listener whose first Accept fails.
+type failOnce struct {
+	net.Listener
+	failed atomic.Bool
+}
+
+func (l *failOnce) Accept() (net.Conn, error) {
+	if l.failed.CompareAndSwap(false, true) {
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	}
+	return l.Listener.Accept()
+}
+
+// TestTooManyFiles accepts connections again after the process had too many open files.
+func TestTooManyFiles(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		l := s.net.listen("198.51.100.1:5432")
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		at := new(atomic.Pointer[Streams])
+		at.Store(new(Streams))
+		go func() {
+			done <- NewServer("tcp", "5432", &failOnce{Listener: l}).ServeStreams(ctx, at, nil, s.via, s.metrics,
+				guard.Logging(zap.NewNop()))
+		}()
+		limited, stop := context.WithTimeout(ctx, time.Minute)
+		defer stop()
+		c, err := s.net.dial(limited, "tcp", "198.51.100.1:5432")
+		if err != nil {
+			t.Error(err)
+		} else if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) { // there is no route
+			t.Error(err)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestSilentHandshake closes a connection whose client does not continue its handshake, and no endpoint sees it.
+func TestSilentHandshake(t *testing.T) {
+	t.Parallel()
+	pair := httptest.NewTLSServer(nil)
+	defer pair.Close()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		endpoint := s.net.listen("10.0.0.1:80")
+		client, server := net.Pipe()
+		end := make(chan struct{})
+		defer close(end)
+		go func() {
+			_ = tls.Client(writeOnly{client, end}, &tls.Config{ServerName: "a", InsecureSkipVerify: true}).Handshake()
+		}()
+		streams := &Streams{TLS: route.Listeners[*Split]{{Certs: []*tls.Certificate{&pair.TLS.Certificates[0]},
+			Rules: []route.HTTPRule[*Split]{{To: s.to("10.0.0.1:80")}}}}}
+		done := make(chan struct{})
+		go func() { defer close(done); serveStream(t.Context(), server, streams, nil, nil, s.via) }()
+		select {
+		case <-endpoint.conns:
+			t.Error("an endpoint got a connection")
+			client.Close()
+		case <-done:
+		case <-time.After(time.Minute):
+			t.Error("the connection is open after a minute")
+			client.Close()
+		}
+		<-done
+	})
 }
 
 // TestTLS serves one name by passing TLS through, one by ending it, and one with HTTPS; others are closed.
@@ -190,7 +276,7 @@ func TestGatewayRules(t *testing.T) {
 		t.Errorf("%q, header %v", body, resp.Header)
 	}
 	for url, want := range map[string]string{
-		"http://a.example.com/broken": "500 Service gone does not exist",
+		"http://a.example.com/broken": "500 the route of the Gateway has no valid backend for this request",
 		"http://a.example.com/none":   "404 no route of the Gateway matches this request",
 		"http://example.org/app":      "404 no route of the Gateway matches this request",
 		"http://a.example.com/moved":  "301",

@@ -54,11 +54,10 @@ type PathChange struct {
 
 // Apply returns the new path.
 func (c *PathChange) Apply(path string) string {
-	if c.Prefix == "" {
-		return c.To
+	next := c.To
+	if c.Prefix != "" {
+		next = strings.TrimRight(next, "/") + strings.TrimPrefix(path, strings.TrimRight(c.Prefix, "/"))
 	}
-	rest := strings.TrimPrefix(path, strings.TrimRight(c.Prefix, "/"))
-	next := strings.TrimRight(c.To, "/") + rest
 	if !strings.HasPrefix(next, "/") {
 		next = "/" + next
 	}

@@ -114,14 +114,28 @@ func TestRedirectLocation(t *testing.T) {
 		{"prefix that vanishes", Redirect{Path: &PathChange{Prefix: "/a", To: "/"}}, "http", "80", "http://example.com/b?c=d"},
 		{"two slashes", Redirect{Path: &PathChange{To: "//evil.org/"}}, "http", "80", "http://example.com//evil.org/?c=d"},
 	} {
-		r := httptest.NewRequest("GET", "http://example.com/a/b?c=d", nil)
+		r := httptest.NewRequest(http.MethodGet, "http://example.com/a/b?c=d", nil)
 		if got, code := row.redirect.Location(r, "/a/b", row.scheme, row.port); got != row.want || code != http.StatusFound {
 			t.Errorf("%s: %d to %s, want %s", row.name, code, got, row.want)
 		}
 	}
-	r := httptest.NewRequest("GET", "http://[2001:db8::1]:8080/", nil)
+	r := httptest.NewRequest(http.MethodGet, "http://[2001:db8::1]:8080/", nil)
 	if got, _ := (&Redirect{}).Location(r, "/", "http", "80"); got != "http://[2001:db8::1]/" {
 		t.Errorf("IPv6: %s", got)
+	}
+}
+
+func TestPathChange(t *testing.T) {
+	for _, row := range []struct {
+		change PathChange
+		want   string // for /a/b
+	}{
+		{PathChange{To: "/new"}, "/new"}, {PathChange{To: "new"}, "/new"}, {PathChange{}, "/"},
+		{PathChange{Prefix: "/a", To: "new/"}, "/new/b"}, {PathChange{Prefix: "/a/b/", To: ""}, "/"},
+	} {
+		if got := row.change.Apply("/a/b"); got != row.want {
+			t.Errorf("%+v: %s, want %s", row.change, got, row.want)
+		}
 	}
 }
 
