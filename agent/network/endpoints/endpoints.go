@@ -4,6 +4,7 @@ package endpoints
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 	"sync"
@@ -42,6 +43,21 @@ func (c *Cache) Sources() []follow.Source[follow.Key] {
 		{Selector: client.Selector{Resource: client.EndpointSlices}, Keys: follow.Plain(c.onSlice)},
 		{Selector: client.Selector{Resource: client.Nodes, Fields: own}, Keys: follow.Plain(c.onNode)},
 	}
+}
+
+// Wake returns the Sources of a Cache, which wake one key for all Services.
+func Wake[K comparable](c *Cache, key K) (sources []follow.Source[K]) {
+	for _, src := range c.Sources() {
+		sources = append(sources, follow.Source[K]{Selector: src.Selector,
+			Keys: func(ctx context.Context, old, next client.Object) ([]K, error) {
+				changed, err := src.Keys(ctx, old, next)
+				if err != nil || len(changed) == 0 {
+					return nil, err
+				}
+				return []K{key}, nil
+			}})
+	}
+	return sources
 }
 
 func (c *Cache) onService(old, next client.Object) []follow.Key {

@@ -132,8 +132,8 @@ type key struct {
 }
 
 const (
-	kindServices = "services" // the endpoints of backends, and the addresses of Gateways
-	kindServers  = "servers"  // that could not be opened
+	kindPlan    = "plan"    // of all objects, and the endpoints of backends
+	kindServers = "servers" // that could not be opened
 )
 
 // running is a Controller while the Gateway API is installed.
@@ -154,13 +154,14 @@ type running struct {
 	changed  bool                // the plan is outdated
 
 	// Used by the loop alone:
-	plan     *plan
-	certs    map[follow.Key]certificate
-	backends map[proxy.Target]*proxy.Backend
-	servers  map[serverKey]*server
-	serving  sync.WaitGroup            // servers, also closed ones
-	routes   map[follow.Key]bool       // names of routes in metrics
-	owned    map[follow.Key]follow.Key // Services, and the Gateways that control them
+	plan      *plan
+	certs     map[follow.Key]certificate
+	backends  map[proxy.Target]*proxy.Backend
+	byService map[follow.Key][]*proxy.Backend // the same
+	servers   map[serverKey]*server
+	serving   sync.WaitGroup            // servers, also closed ones
+	routes    map[follow.Key]bool       // names of routes in metrics
+	owned     map[follow.Key]follow.Key // Services, and the Gateways that control them
 }
 
 func newRunning(c *Controller, kinds map[string]client.Kind, m *proxy.Metrics) *running {
@@ -170,7 +171,7 @@ func newRunning(c *Controller, kinds map[string]client.Kind, m *proxy.Metrics) *
 		plan: &plan{}, backends: map[proxy.Target]*proxy.Backend{}, servers: map[serverKey]*server{},
 		owned: map[follow.Key]follow.Key{}}
 	r.loop = follow.New(c.deps, follow.Config[key]{
-		Name: Name, Sources: r.sources(), Start: []key{{kind: kindServices}}, Reconcile: r.reconcile,
+		Name: Name, Sources: r.sources(), Start: []key{{kind: kindPlan}}, Reconcile: r.reconcile,
 	})
 	return r
 }
@@ -191,7 +192,10 @@ func (r *running) sources() []follow.Source[key] {
 				r.deps.Log.Warn("failed to read an object of the Gateway API", zap.String("kind", name),
 					zap.String("namespace", next.GetNamespace()), zap.String("name", next.GetName()), zap.Error(err))
 			}
-			r.changed = r.changed || changed
+			if changed {
+				r.changed = true
+				return []key{{kind: kindPlan}} // which wakes the object
+			}
 			obj := next
 			if obj == nil {
 				obj = old
@@ -202,17 +206,7 @@ func (r *running) sources() []follow.Source[key] {
 	add(client.Selector{Resource: client.Namespaces}, r.onNamespace)
 	add(client.Selector{Resource: client.Secrets}, r.onSecret)
 	add(client.Selector{Resource: client.Nodes}, r.onNode)
-	for _, src := range r.services.Sources() {
-		keys := func(ctx context.Context, old, next client.Object) ([]key, error) {
-			changed, err := src.Keys(ctx, old, next)
-			if err != nil || len(changed) == 0 {
-				return nil, err
-			}
-			return []key{{kind: kindServices}}, nil
-		}
-		all = append(all, follow.Source[key]{Selector: src.Selector, Keys: keys})
-	}
-	return all
+	return append(all, endpoints.Wake(r.services, key{kind: kindPlan})...)
 }
 
 func (r *running) onNamespace(old, next client.Object) []key {
@@ -225,7 +219,7 @@ func (r *running) onNamespace(old, next client.Object) []key {
 		return nil
 	}
 	r.changed = true
-	return []key{{kind: kindServices}}
+	return []key{{kind: kindPlan}}
 }
 
 func (r *running) onSecret(old, next client.Object) []key {
@@ -237,7 +231,7 @@ func (r *running) onSecret(old, next client.Object) []key {
 		return nil
 	}
 	r.changed = true
-	return []key{{kind: kindServices}}
+	return []key{{kind: kindPlan}}
 }
 
 // onNode wakes everything if the addresses of a node have changed.
@@ -256,16 +250,15 @@ func (r *running) onNode(old, next client.Object) []key {
 		return nil
 	}
 	r.changed = true
-	return []key{{kind: kindServices}}
+	return []key{{kind: kindPlan}}
 }
 
 func (r *running) reconcile(ctx context.Context, k key) (time.Duration, error) {
-	r.takeServices()
-	if err := r.build(ctx); err != nil {
-		return 0, err
-	}
 	switch k.kind {
-	case kindServices, kindGrant:
+	case kindPlan:
+		r.takeServices()
+		return 0, r.build(ctx)
+	case kindGrant:
 		return 0, nil
 	case kindServers:
 		return 0, r.syncServers()
@@ -294,8 +287,8 @@ func (r *running) takeServices() {
 		for _, gw := range r.plan.services[name] {
 			r.loop.Add(key{kindGateway, gw})
 		}
-		for target, b := range r.backends {
-			if target.Service == name && b.Set(proxy.Resolve(target, svc, slices)) {
+		for _, b := range r.byService[name] {
+			if b.Set(proxy.Resolve(b.Target, svc, slices)) {
 				r.mu.Lock()
 				r.changed = true
 				r.mu.Unlock()
@@ -401,7 +394,8 @@ func (r *running) readCertificates(ctx context.Context) error {
 
 // connect sets the backends and metrics of a plan.
 func (r *running) connect(p *plan) {
-	backends, routes := map[proxy.Target]*proxy.Backend{}, map[follow.Key]bool{}
+	backends, byService := map[proxy.Target]*proxy.Backend{}, map[follow.Key][]*proxy.Backend{}
+	routes := map[follow.Key]bool{}
 	counts := map[follow.Key]*proxy.Counts{}
 	set := func(s *proxy.Split) {
 		for _, c := range s.Choices {
@@ -421,6 +415,7 @@ func (r *running) connect(p *plan) {
 				svc, slices := r.services.Get(to.Service)
 				b.Set(proxy.Resolve(to.Target, svc, slices))
 				backends[to.Target] = b
+				byService[to.Service] = append(byService[to.Service], b)
 			}
 			to.Backend = b
 		}
@@ -440,5 +435,5 @@ func (r *running) connect(p *plan) {
 			r.metrics.Forget(name)
 		}
 	}
-	r.backends, r.routes = backends, routes
+	r.backends, r.byService, r.routes = backends, byService, routes
 }

@@ -165,6 +165,23 @@ func (c *cluster) gateway(name string) *gatewayv1.Gateway {
 	return gw
 }
 
+// edit replaces a part of a Gateway's JSON.
+func (c *cluster) edit(name, from, to string) {
+	c.t.Helper()
+	_, err := c.Update(c.t.Context(), client.Ref{Resource: gateways, Namespace: "default", Name: name},
+		func(cur client.Object) (client.Object, error) {
+			text, err := json.Marshal(cur)
+			if err != nil {
+				return nil, err
+			}
+			next := cur.DeepCopyObject().(client.Object)
+			return next, json.Unmarshal(bytes.Replace(text, []byte(from), []byte(to), 1), next)
+		})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 // service returns a Service; nil: it does not exist.
 func (c *cluster) service(name string) *corev1.Service {
 	c.t.Helper()
@@ -216,6 +233,23 @@ func TestServiceReturns(t *testing.T) {
 	})
 }
 
+// TestServiceStays makes the only listener of a Gateway invalid: the Service keeps its address meanwhile.
+func TestServiceStays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.apply(frontGateway)
+		var first *corev1.Service
+		c.until("the Gateway has a Service", func() bool { first = c.service("front-monopod"); return first != nil })
+		c.edit("front", `"protocol":"HTTP"`, `"protocol":"UDP"`)
+		c.until("the Gateway is not programmed", func() bool { return c.programmed("front") == "Invalid" })
+		synctest.Wait()
+		if svc := c.service("front-monopod"); svc == nil || svc.UID != first.UID {
+			t.Errorf("the Service is %v", svc)
+		}
+	})
+}
+
 // TestForeignService creates a Gateway whose Service's name is in use, and then deletes that Service.
 func TestForeignService(t *testing.T) {
 	t.Parallel()
@@ -245,19 +279,7 @@ func TestClassChanges(t *testing.T) {
 		c.apply(frontGateway + "\n---\nkind: GatewayClass\nmetadata: {name: second}\nspec: {controllerName: monopod.io/gateway}")
 		c.until("the Gateway has a Service", func() bool { return c.service("front-monopod") != nil })
 		change := func(from, to string) {
-			_, err := c.Update(t.Context(), client.Ref{Resource: gateways, Namespace: "default", Name: "front"},
-				func(cur client.Object) (client.Object, error) {
-					text, err := json.Marshal(cur)
-					if err != nil {
-						return nil, err
-					}
-					next := cur.DeepCopyObject().(client.Object)
-					return next, json.Unmarshal(bytes.Replace(text, []byte(`"gatewayClassName":"`+from),
-						[]byte(`"gatewayClassName":"`+to), 1), next)
-				})
-			if err != nil {
-				t.Fatal(err)
-			}
+			c.edit("front", `"gatewayClassName":"`+from, `"gatewayClassName":"`+to)
 		}
 		change("monopod", "second")
 		c.until("the new class has a Service", func() bool { return c.service("front-second") != nil })

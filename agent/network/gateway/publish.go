@@ -71,14 +71,16 @@ func (r *running) publishClass(ctx context.Context, name string) error {
 func (r *running) publishGateway(ctx context.Context, name follow.Key) error {
 	r.mu.Lock()
 	gw := r.observed.gateways[name]
-	nodes := maps.Clone(r.nodes)
+	nodes, ours := maps.Clone(r.nodes), gw != nil && r.observed.ours(gw)
 	r.mu.Unlock()
 	g := r.plan.gateways[name]
-	if gw == nil || gw.DeletionTimestamp != nil {
+	switch {
+	case gw == nil || gw.DeletionTimestamp != nil:
 		return nil // the garbage collector deletes its Service
-	}
-	if g == nil {
+	case !ours:
 		return r.release(ctx, gw)
+	case g == nil:
+		return nil // the next plan has it
 	}
 	svc, err := r.publishService(ctx, g)
 	if err != nil {
@@ -311,12 +313,13 @@ func serviceName(gw *gatewayv1.Gateway) string {
 // listener is valid, and it needs none.
 func (r *running) publishService(ctx context.Context, g *gatewayPlan) (*corev1.Service, error) {
 	name := serviceName(g.object)
-	if len(g.ports) == 0 {
-		return nil, nil
-	}
 	set := func(svc *corev1.Service) error { g.fill(svc); return nil }
 	svc, err := client.Get[*corev1.Service](ctx, r.deps.Client, g.object.Namespace, name)
 	switch {
+	case len(g.ports) == 0 && err == nil && metav1.IsControlledBy(svc, g.object):
+		return svc, nil // it keeps its address until a listener is valid again
+	case len(g.ports) == 0 && (err == nil || apierrors.IsNotFound(err)):
+		return nil, nil
 	case apierrors.IsNotFound(err):
 		gateways := schema.GroupVersion{Group: gatewayv1.GroupName, Version: gatewayv1.GroupVersion.Version}
 		svc = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: g.object.Namespace, Name: name,

@@ -205,17 +205,7 @@ func (r *running) sources() []follow.Source[key] {
 	if len(r.cfg.automatic) > 0 {
 		all = append(all, on(client.Pods, r.onPod))
 	}
-	for _, src := range r.services.Sources() {
-		keys := func(ctx context.Context, old, next client.Object) ([]key, error) {
-			changed, err := src.Keys(ctx, old, next)
-			if err != nil || len(changed) == 0 {
-				return nil, err
-			}
-			return []key{{kind: kindServices}}, nil
-		}
-		all = append(all, follow.Source[key]{Selector: src.Selector, Keys: keys})
-	}
-	return all
+	return append(all, endpoints.Wake(r.services, key{kind: kindServices})...)
 }
 
 func (r *running) onIngress(old, next client.Object) []key {

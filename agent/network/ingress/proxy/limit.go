@@ -103,11 +103,21 @@ func (s *limitedListener) Close() error {
 // limitedConn is a connection that counts until it is closed.
 type limitedConn struct {
 	net.Conn
-	release func()
+	release  func()
+	mayPause bool
 }
 
-// Write implements net.Conn. It fails if the client reads nothing for writeStall.
+// allowPauses lets the client read nothing for any time. No Write may be running.
+func (c *limitedConn) allowPauses() error {
+	c.mayPause = true
+	return c.SetWriteDeadline(time.Time{})
+}
+
+// Write implements net.Conn. It fails if the client reads nothing for writeStall, unless it may pause.
 func (c *limitedConn) Write(p []byte) (int, error) {
+	if c.mayPause {
+		return c.Conn.Write(p)
+	}
 	if err := c.SetWriteDeadline(time.Now().Add(writeStall)); err != nil {
 		return 0, err
 	}

@@ -83,20 +83,31 @@ func (h *handedOver) Accept() (net.Conn, error) {
 	}
 }
 
+// give hands a connection over. It returns false if ctx ends first.
+func (h *handedOver) give(ctx context.Context, c net.Conn) bool {
+	select {
+	case h.conns <- c:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // Close implements net.Listener.
 func (h *handedOver) Close() error {
 	h.once.Do(func() { close(h.closed) })
 	return nil
 }
 
-func serveStream(ctx context.Context, c net.Conn, s *Streams, web *Handler, conns *handedOver, via *Transport) {
-	keep := false
+// serveStream connects a client with an endpoint, or hands its connection over, or closes it.
+func serveStream(ctx context.Context, client net.Conn, s *Streams, web *Handler, conns *handedOver, via *Transport) {
+	c, to := client, s.TCP
+	given := false
 	defer func() {
-		if !keep {
+		if !given {
 			c.Close()
 		}
 	}()
-	to := s.TCP
 	if s.TLS != nil {
 		name, replayed, err := serverName(c)
 		if err != nil {
@@ -105,32 +116,13 @@ func serveStream(ctx context.Context, c net.Conn, s *Streams, web *Handler, conn
 		c = replayed
 		l := s.TLS.Find(name)
 		if l == nil {
-			if web != nil && web.serves(name) {
-				select {
-				case conns.conns <- c:
-					keep = true
-				case <-ctx.Done():
-				}
-			}
+			given = web != nil && web.serves(name) && conns.give(ctx, c)
 			return
 		}
-		to = nil
-		for _, rule := range l.Rules {
-			if route.MatchesHost(rule.Host, name) {
-				to = rule.To
-				break
-			}
-		}
-		if to != nil && len(l.Certs) > 0 {
-			server := tls.Server(c, &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-				return supported(l.Certs, hello), nil
-			}})
-			limited, cancel := context.WithTimeout(ctx, headerTime)
-			defer cancel()
-			if server.HandshakeContext(limited) != nil {
+		if to = tlsRule(l, name); to != nil && len(l.Certs) > 0 {
+			if c, err = endTLS(ctx, c, l.Certs); err != nil {
 				return
 			}
-			c = server
 		}
 	}
 	if to == nil {
@@ -145,7 +137,30 @@ func serveStream(ctx context.Context, c net.Conn, s *Streams, web *Handler, conn
 		return
 	}
 	defer endpoint.Close()
+	if limited, ok := client.(*limitedConn); ok && limited.allowPauses() != nil { // unlike those of HTTP
+		return
+	}
 	join(ctx, c, endpoint)
+}
+
+// tlsRule returns where the connections for a server name go; nil: there is no route.
+func tlsRule(l *route.Listener[*Split], name string) *Split {
+	for i := range l.Rules {
+		if route.MatchesHost(l.Rules[i].Host, name) {
+			return l.Rules[i].To
+		}
+	}
+	return nil
+}
+
+// endTLS returns the connection inside of TLS, after the handshake.
+func endTLS(ctx context.Context, c net.Conn, certs []*tls.Certificate) (net.Conn, error) {
+	server := tls.Server(c, &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		return supported(certs, hello), nil
+	}})
+	ctx, cancel := context.WithTimeout(ctx, headerTime)
+	defer cancel()
+	return server, server.HandshakeContext(ctx)
 }
 
 // connect connects to a server of a backend.
