@@ -352,6 +352,18 @@ func TestUpgradeAndRollback(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.runs("v2")
+	if err := b.upgrade(t.Context(), b.make("v3", "dies")); err == nil || !strings.Contains(err.Error(), "v2 runs again") {
+		t.Errorf("upgrade to v3, which does not start: %v", err)
+	}
+	b.runs("v2")
+	if err := b.rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.runs("v1")
+	entries, err := os.ReadDir(filepath.Dir(b.previous()))
+	if err != nil || len(entries) != 2 {
+		t.Errorf("beside the program and the previous one: %v %v", entries, err)
+	}
 }
 
 // For every failure of the new program, the previous one runs afterwards, and the error contains the reason.
