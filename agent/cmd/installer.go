@@ -128,11 +128,26 @@ func runMonopod(ctx context.Context, program string, args ...string) (string, er
 	return strings.TrimSpace(string(out)), nil
 }
 
+// packaged returns an error if Monopod is installed as a Debian package, whose unit that of install would hide.
+func (i *installer) packaged() error {
+	if _, err := os.Stat(i.at(i.file)); err == nil || i.deb == "" {
+		return nil
+	}
+	if _, err := os.Stat(i.at(i.deb)); err != nil {
+		return nil
+	}
+	return errors.New("monopod is installed as a Debian package: install, upgrade and remove it with apt, " +
+		"and set its flags in /etc/default/monopod")
+}
+
 // install makes the machine run the program with these flags of the service's command. It changes only what differs.
 func (i *installer) install(ctx context.Context, self string, flags []string) error {
 	i.dataDir = flagValue(flags, "--data-dir", i.dataDir)
 	if !filepath.IsAbs(i.dataDir) {
 		return fmt.Errorf("--data-dir must be an absolute path, got %q: a service starts in another folder", i.dataDir)
+	}
+	if err := i.packaged(); err != nil {
+		return err
 	}
 	flags, err := i.prepareFlags(ctx, self, flags)
 	if err != nil {
@@ -303,7 +318,7 @@ func (i *installer) healthyNode(ctx context.Context, version string) (pid int, e
 func (i *installer) installed() (flags []string, err error) {
 	content, err := os.ReadFile(i.at(i.file))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s does not exist: run monopod install first", i.file)
+		return nil, cmp.Or(i.packaged(), fmt.Errorf("%s does not exist: run monopod install first", i.file))
 	}
 	if err != nil {
 		return nil, err
