@@ -72,14 +72,14 @@ deb: build ## bin/monopod_VERSION_ARCHITECTURE.deb; GOARCH=arm64 makes it for an
 sbom: build
 	GOOS= GOARCH= $(GO) run -C testdata/sbom . '$(VERSION)' ../../$(RUNTIME) ../../$(PROGRAM) >$(PROGRAM).cdx.json
 
+# The architectures of a release.
+ARCHS = amd64 arm64 armv7 riscv64
+
 # URL is the folder from which install.sh downloads unless MONOPOD_URL says otherwise.
 dist: ## bin/dist: a release for four architectures, with packages, bills of materials, install.sh and checksums; MINISIGN_KEY=FILE signs it
 	rm -rf bin/dist bin/runtime-*
 	mkdir -p bin/dist
-	GOOS=linux GOARCH=amd64 $(MAKE) deb sbom PROGRAM=bin/dist/monopod-linux-amd64
-	GOOS=linux GOARCH=arm64 $(MAKE) deb sbom PROGRAM=bin/dist/monopod-linux-arm64
-	GOOS=linux GOARCH=arm GOARM=7 $(MAKE) deb sbom PROGRAM=bin/dist/monopod-linux-armv7
-	GOOS=linux GOARCH=riscv64 $(MAKE) deb sbom PROGRAM=bin/dist/monopod-linux-riscv64
+	set -e; for arch in $(ARCHS); do GOOS=linux GOARCH=$${arch%v7} GOARM=7 $(MAKE) deb sbom PROGRAM=bin/dist/monopod-linux-$$arch; done
 	sed -e "s|^site=$$|site='$(URL)'|" -e "s|^key=$$|key='$(PUBLIC_KEY)'|" packaging/install.sh >bin/dist/install.sh
 	cd bin/dist && sha256sum * >SHA256SUMS && ls -l
 ifdef MINISIGN_KEY
@@ -123,8 +123,9 @@ arch-test: ## unit tests and scripts for arm64 and armv7, under qemu-user, in so
 arm64-test: ## preloaded pods in a virtual machine with arm64, and the memory of all processes
 	@VM_ARCH=arm64 testdata/vm/run.sh
 
-vm-test: ## a box's whole life in a virtual machine: install, limits, eviction, reboot, upgrade, power cuts; three of them
+vm-test: ## a box's whole life in a virtual machine: install, limits, eviction, reboot, upgrade, power cuts; then three of them
 	@testdata/vm/run.sh
+	@testdata/vm/release.sh
 	@testdata/vm/nodes.sh
 	@testdata/vm/machines.sh
 

@@ -9,7 +9,7 @@
 #
 #   MONOPOD_URL      folder of the release; default: the one for which make dist was called
 #   MONOPOD_VERSION  folder in it: MONOPOD_URL/MONOPOD_VERSION; default: none, the files are in MONOPOD_URL itself
-#   TMPDIR           folder for the download, 80 MB, whose programs can be executed; default /var/tmp
+#   TMPDIR           folder for the download, 100 MB, whose programs can be executed; default /var/tmp
 #
 # The braces around everything make a shell read all of it first: a script whose end is missing does nothing.
 {

@@ -57,6 +57,12 @@ END
 cat >"$root/DEBIAN/preinst" <<'END'
 #!/bin/sh
 set -e
+# The unit of monopod install hides the package's: the program that it names would go on running.
+unit=/etc/systemd/system/monopod.service
+if [ "$1" = install ] && grep -qs '^ExecStart=' $unit && ! grep -q '^ExecStart=/usr/bin/monopod ' $unit; then
+	echo "monopod: monopod install has made $unit; run monopod uninstall --keep-pods first: data and pods stay" >&2
+	exit 1
+fi
 # Save a snapshot of the state before another version reads it.
 if [ "$1" = upgrade ] && [ -d /run/systemd/system ] && systemctl is-active --quiet monopod; then
 	/usr/bin/monopod snapshot save >/dev/null || echo "monopod: no snapshot was saved before the upgrade" >&2

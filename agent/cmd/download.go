@@ -37,18 +37,17 @@ type download struct {
 	transport http.RoundTripper // nil: http.DefaultTransport
 }
 
-// fetch writes the program at an address to a file, and returns what it is: its address, and who signed it when. It
-// fails unless the program's checksum is in SHA256SUMS beside it, and SHA256SUMS.minisig is the signature of that by
-// the key.
-func (d download) fetch(ctx context.Context, address, file string) (from string, err error) {
+// fetch writes the program at an address to a file, and returns its address, and who signed it when. It fails unless
+// the program's checksum is in SHA256SUMS beside it, and SHA256SUMS.minisig is the signature of that by the key.
+func (d download) fetch(ctx context.Context, address, file string) (from, signer string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	program, err := url.Parse(address)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	if program.Scheme != "https" && program.Scheme != "file" {
-		return "", fmt.Errorf("cannot download %s: the address must begin with https:// or file://", address)
+		return "", "", fmt.Errorf("cannot download %s: the address must begin with https:// or file://", address)
 	}
 	if strings.HasSuffix(program.Path, "/") {
 		arch := runtime.GOARCH
@@ -59,21 +58,21 @@ func (d download) fetch(ctx context.Context, address, file string) (from string,
 	}
 	sums, signer, err := d.sums(ctx, program.JoinPath("..", "SHA256SUMS"))
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	want, err := sumOf(sums, filepath.Base(program.Path))
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	got, err := d.save(ctx, program, file)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	if got != want {
-		return "", fmt.Errorf("%s is damaged or not complete: its SHA-256 checksum is %s, not %s, as SHA256SUMS says",
+		return "", "", fmt.Errorf("%s is damaged or not complete: its SHA-256 checksum is %s, not %s, as SHA256SUMS says",
 			program, got, want)
 	}
-	return program.String() + signer, nil
+	return program.String(), signer, nil
 }
 
 // sums returns the checksums of a release, and who signed them.

@@ -193,12 +193,12 @@ func TestCheckELF(t *testing.T) {
 		"": program, "another processor: EM_S390": other, "not a complete program": program[:len(program)/2],
 		"not a complete program: ": program[:30],
 	} {
-		err := checkELF(content, runtime.GOARCH)
+		err := checkELF(bytes.NewReader(content), int64(len(content)), runtime.GOARCH)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if err := checkELF([]byte("#!/bin/sh\n"), runtime.GOARCH); err != nil {
+	if err := checkELF(strings.NewReader("#!/bin/sh\n"), 10, runtime.GOARCH); err != nil {
 		t.Errorf("a script: %v", err)
 	}
 }

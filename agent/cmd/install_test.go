@@ -171,7 +171,7 @@ func (b *box) write(name, content string) string {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		b.t.Fatal(err)
 	}
-	syscall.ForkLock.RLock() // see put
+	syscall.ForkLock.RLock() // see replaceFile
 	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
 		b.t.Fatal(err)
@@ -352,6 +352,18 @@ func TestUpgradeAndRollback(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.runs("v2")
+	if err := b.upgrade(t.Context(), b.make("v3", "dies")); err == nil || !strings.Contains(err.Error(), "v2 runs again") {
+		t.Errorf("upgrade to v3, which does not start: %v", err)
+	}
+	b.runs("v2")
+	if err := b.rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.runs("v1")
+	entries, err := os.ReadDir(filepath.Dir(b.previous()))
+	if err != nil || len(entries) != 2 {
+		t.Errorf("beside the program and the previous one: %v %v", entries, err)
+	}
 }
 
 // For every failure of the new program, the previous one runs afterwards, and the error contains the reason.
@@ -409,6 +421,26 @@ func TestNoProgramToUpgradeTo(t *testing.T) {
 		}
 	}
 	b.runs("v1")
+}
+
+// Monopod as a Debian package is apt's: another service beside it would hide the package's.
+func TestDebianPackageIsInstalled(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.write("lib/systemd/system/monopod.service", "[Service]\n")
+	for verb, err := range map[string]error{
+		"install":   b.install(t.Context(), b.make("v1", "ok"), nil),
+		"upgrade":   b.upgrade(t.Context(), b.make("v2", "ok")),
+		"rollback":  b.rollback(t.Context()),
+		"uninstall": b.uninstall(t.Context(), false, false),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "apt") {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+	if _, err := os.Stat(b.at(b.file)); err == nil || b.calls() != "" {
+		t.Errorf("the unit was written, or systemctl called: %s", b.calls())
+	}
 }
 
 // The service of OpenRC has the same command as the unit of systemd.

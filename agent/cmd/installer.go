@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -42,29 +43,77 @@ func (i *installer) at(path string) string { return filepath.Join(i.root, path) 
 
 func (i *installer) previous() string { return i.at(i.program) + ".previous" }
 
+// former is the previous program of the last upgrade, until the next one has succeeded.
+func (i *installer) former() string { return i.previous() + ".former" }
+
 // put replaces a file atomically, unless it has this content.
 func (i *installer) put(path string, content []byte, mode os.FileMode) (changed bool, err error) {
 	path = i.at(path)
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
 		return false, os.Chmod(path, mode)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	return true, replaceFile(path, bytes.NewReader(content), mode)
+}
+
+// putProgram replaces the program atomically by a copy of a file, unless it is the same. A program is never read into
+// memory as a whole: on a small machine, pods would be evicted for it.
+func (i *installer) putProgram(file string) (changed bool, err error) {
+	program := i.at(i.program)
+	if same, err := sameContent(program, file); same {
+		return false, os.Chmod(program, 0o755)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
+	}
+	return true, copyProgram(file, program)
+}
+
+// copyProgram replaces a file atomically by a copy of another one.
+func copyProgram(from, to string) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return replaceFile(to, f, 0o755)
+}
+
+// replaceFile replaces a file atomically.
+func replaceFile(path string, content io.Reader, mode os.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
 	}
 	// A child process would inherit the open file, and a program cannot be executed while it is open for writing.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer os.Remove(f.Name()) // fails after the rename
-	_, err = f.Write(content)
+	_, err = io.Copy(f, content)
 	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 	if err != nil {
-		return false, err
+		return err
 	}
-	return true, os.Rename(f.Name(), path)
+	return os.Rename(f.Name(), path)
+}
+
+// sameContent reports whether two files have the same content.
+func sameContent(a, b string) (bool, error) {
+	var sums [2][sha256.Size]byte
+	for n, path := range []string{a, b} {
+		f, err := os.Open(path)
+		if err != nil {
+			return false, err
+		}
+		hash := sha256.New()
+		_, err = io.Copy(hash, f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return false, err
+		}
+		hash.Sum(sums[n][:0])
+	}
+	return sums[0] == sums[1], nil
 }
 
 // runMonopod runs a monopod program and returns its output.
@@ -79,21 +128,32 @@ func runMonopod(ctx context.Context, program string, args ...string) (string, er
 	return strings.TrimSpace(string(out)), nil
 }
 
+// packaged returns an error if Monopod is installed as a Debian package, whose unit that of install would hide.
+func (i *installer) packaged() error {
+	if _, err := os.Stat(i.at(i.file)); err == nil || i.deb == "" {
+		return nil
+	}
+	if _, err := os.Stat(i.at(i.deb)); err != nil {
+		return nil
+	}
+	return errors.New("monopod is installed as a Debian package: install, upgrade and remove it with apt, " +
+		"and set its flags in /etc/default/monopod")
+}
+
 // install makes the machine run the program with these flags of the service's command. It changes only what differs.
 func (i *installer) install(ctx context.Context, self string, flags []string) error {
 	i.dataDir = flagValue(flags, "--data-dir", i.dataDir)
 	if !filepath.IsAbs(i.dataDir) {
 		return fmt.Errorf("--data-dir must be an absolute path, got %q: a service starts in another folder", i.dataDir)
 	}
+	if err := i.packaged(); err != nil {
+		return err
+	}
 	flags, err := i.prepareFlags(ctx, self, flags)
 	if err != nil {
 		return err
 	}
-	content, err := os.ReadFile(self)
-	if err != nil {
-		return err
-	}
-	copied, err := i.put(i.program, content, 0o755)
+	copied, err := i.putProgram(self)
 	if err != nil {
 		return err
 	}
@@ -258,7 +318,7 @@ func (i *installer) healthyNode(ctx context.Context, version string) (pid int, e
 func (i *installer) installed() (flags []string, err error) {
 	content, err := os.ReadFile(i.at(i.file))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s does not exist: run monopod install first", i.file)
+		return nil, cmp.Or(i.packaged(), fmt.Errorf("%s does not exist: run monopod install first", i.file))
 	}
 	if err != nil {
 		return nil, err
@@ -292,7 +352,7 @@ func (i *installer) uninstall(ctx context.Context, keepPods, purge bool) error {
 			i.say("pods may still run: %v", err)
 		}
 	}
-	for _, path := range []string{i.at(i.file), i.at(i.program), i.previous()} {
+	for _, path := range []string{i.at(i.file), i.at(i.program), i.previous(), i.former()} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

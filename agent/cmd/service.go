@@ -14,6 +14,7 @@ import (
 type service struct {
 	name string      // of the init system
 	file string      // the unit or script of the service
+	deb  string      // the unit of the Debian package, if there is one for this init system
 	mode os.FileMode // of file
 	// render returns the content of the file; parse reads the command from it.
 	render func(command []string) string
@@ -55,6 +56,7 @@ func systemd() *service {
 	const exec = "ExecStart="
 	return &service{
 		name: "systemd", file: "/etc/systemd/system/monopod.service", mode: 0o644,
+		deb:    "/lib/systemd/system/monopod.service",
 		render: func(command []string) string { return fmt.Sprintf(unit, strings.Join(command, " ")) },
 		parse:  func(content string) []string { return strings.Fields(after(content, exec)) },
 		reload: []string{"systemctl", "daemon-reload"}, enable: []string{"systemctl", "enable", "monopod"},

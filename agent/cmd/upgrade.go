@@ -1,12 +1,12 @@
 package cmd
 
 import (
-	"bytes"
 	"context"
 	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,33 +20,35 @@ import (
 // upgrade replaces the installed program by the one in a file. If that does not become healthy, upgrade restores the
 // previous one and returns the reason.
 func (i *installer) upgrade(ctx context.Context, file string) error {
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return err
+	}
+	return i.upgradeTo(ctx, file, file)
+}
+
+// upgradeTo is upgrade with the name by which the user knows the program.
+func (i *installer) upgradeTo(ctx context.Context, file, name string) error {
 	flags, err := i.installed()
 	if err != nil {
 		return err
 	}
-	if file, err = filepath.Abs(file); err != nil {
+	if err := checkProcessor(file, name); err != nil {
 		return err
 	}
-	content, err := os.ReadFile(file)
+	same, err := sameContent(i.at(i.program), file)
 	if err != nil {
-		return fmt.Errorf("cannot read the new program: %w", err)
+		return fmt.Errorf("cannot compare the installed program with the new one: %w", err)
 	}
-	old, err := os.ReadFile(i.at(i.program))
-	if err != nil {
-		return fmt.Errorf("cannot read the installed program: %w; run monopod install", err)
-	}
-	if bytes.Equal(old, content) {
-		i.say("%s is already installed; nothing to do", file)
+	if same {
+		i.say("%s is already installed; nothing to do", name)
 		return nil
 	}
-	if err := checkELF(content, runtime.GOARCH); err != nil {
-		return fmt.Errorf("%s %w", file, err)
-	}
-	to, err := i.checkProgram(ctx, file, flags)
+	to, err := i.checkProgram(ctx, file, name, flags)
 	if err != nil {
 		return err
 	}
-	return i.replaceProgram(ctx, content, old, to)
+	return i.replaceProgram(ctx, file, to)
 }
 
 // upgradeFrom is upgrade with the program at an address, which it downloads to the data folder.
@@ -56,12 +58,12 @@ func (i *installer) upgradeFrom(ctx context.Context, address string, d download)
 	}
 	file := filepath.Join(i.at(i.dataDir), "upgrade.download")
 	defer os.Remove(file)
-	from, err := d.fetch(ctx, address, file)
+	from, signer, err := d.fetch(ctx, address, file)
 	if err != nil {
 		return err
 	}
-	i.say("downloaded %s", from)
-	return i.upgrade(ctx, file)
+	i.say("downloaded %s%s", from, signer)
+	return i.upgradeTo(ctx, file, from)
 }
 
 // machines are the processors of Monopod's programs, by Go's name.
@@ -69,13 +71,31 @@ var machines = map[string]elf.Machine{
 	"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "arm": elf.EM_ARM, "riscv64": elf.EM_RISCV,
 }
 
+// checkProcessor is checkELF of a file, with a name for errors.
+func checkProcessor(file, name string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return fmt.Errorf("cannot read the new program: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("cannot read the new program: %w", err)
+	}
+	if err := checkELF(f, info.Size(), runtime.GOARCH); err != nil {
+		return fmt.Errorf("%s %w", name, err)
+	}
+	return nil
+}
+
 // checkELF refuses a program for another processor, which an emulator might run, and one whose end is missing, which
 // might run until the first access to it. Other files are left to the kernel.
-func checkELF(content []byte, arch string) error {
-	if !bytes.HasPrefix(content, []byte(elf.ELFMAG)) {
+func checkELF(program io.ReaderAt, size int64, arch string) error {
+	magic := make([]byte, len(elf.ELFMAG))
+	if _, err := program.ReadAt(magic, 0); err != nil || string(magic) != elf.ELFMAG {
 		return nil
 	}
-	f, err := elf.NewFile(bytes.NewReader(content))
+	f, err := elf.NewFile(program)
 	if err != nil {
 		return fmt.Errorf("is not a complete program: %w", err)
 	}
@@ -83,8 +103,8 @@ func checkELF(content []byte, arch string) error {
 		return fmt.Errorf("is a program for another processor: %v, this machine's is %v", f.Machine, want)
 	}
 	for _, p := range f.Progs {
-		if p.Off+p.Filesz > uint64(len(content)) {
-			return fmt.Errorf("is not a complete program: it ends after %d bytes", len(content))
+		if p.Off+p.Filesz > uint64(size) {
+			return fmt.Errorf("is not a complete program: it ends after %d bytes", size)
 		}
 	}
 	return nil
@@ -100,16 +120,16 @@ func versionOf(ctx context.Context, program string) (string, error) {
 	return versions.Monopod.GitVersion, err
 }
 
-// checkProgram returns the version of a program. It fails if the program does not run here, or refuses the flags of the
+// checkProgram returns the version of a program with a name for errors. It fails if the program does not run here, or refuses the flags of the
 // service.
-func (i *installer) checkProgram(ctx context.Context, file string, flags []string) (version string, err error) {
+func (i *installer) checkProgram(ctx context.Context, file, name string, flags []string) (version string, err error) {
 	version, err = versionOf(ctx, file)
 	if err != nil {
 		return "", fmt.Errorf("%s is not a monopod program for this machine "+
-			"(is it executable, and of the right architecture?): %w", file, err)
+			"(is it executable, and of the right architecture?): %w", name, err)
 	}
 	if err := i.checkFlags(ctx, file, flags); err != nil {
-		return "", fmt.Errorf("%s refuses the flags of the service, change them in %s: %w", file, i.file, err)
+		return "", fmt.Errorf("%s refuses the flags of the service, change them in %s: %w", name, i.file, err)
 	}
 	return version, nil
 }
@@ -126,35 +146,41 @@ func (i *installer) rollback(ctx context.Context) error {
 }
 
 // replaceProgram takes a snapshot, installs the new program, and restores the old one if the new one is not healthy.
-func (i *installer) replaceProgram(ctx context.Context, content, old []byte, to string) error {
+func (i *installer) replaceProgram(ctx context.Context, file, to string) error {
 	from, snapshot, err := i.saveSnapshot(ctx)
 	if err != nil {
 		return err
 	}
-	former, _ := os.ReadFile(i.previous()) // of the last upgrade, if there was one
-	if _, err := i.put(i.program+".previous", old, 0o755); err != nil {
+	program := i.at(i.program)
+	next := program + ".next" // a copy, because file may be the previous program, which moves away
+	defer os.Remove(next)     // fails after the rename
+	if err := copyProgram(file, next); err != nil {
 		return err
 	}
-	if _, err := i.put(i.program, content, 0o755); err != nil {
+	if err := os.Rename(i.previous(), i.former()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if os.Link(program, i.previous()) != nil { // some file systems have no hard links
+		if err := copyProgram(program, i.previous()); err != nil {
+			return err
+		}
+	}
+	if err := os.Rename(next, program); err != nil {
 		return err
 	}
 	i.say("upgrading from %s to %s", from, to)
 	failed := i.start(ctx, to)
 	if failed == nil {
+		_ = os.Remove(i.former()) // there is none after the first upgrade
 		i.say("monopod %s runs; to go back: monopod rollback", to)
 		return nil
 	}
 	i.say("%v; returning to %s", failed, from)
 	ctx = context.WithoutCancel(ctx) // Ctrl-C ends the upgrade, but not the restoration
-	if _, err := i.put(i.program, old, 0o755); err != nil {
+	if err := os.Rename(i.previous(), program); err != nil {
 		return errors.Join(failed, err)
 	}
-	if former == nil { // there was no upgrade before
-		err = os.Remove(i.previous())
-	} else {
-		_, err = i.put(i.program+".previous", former, 0o755)
-	}
-	if err != nil {
+	if err := os.Rename(i.former(), i.previous()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(failed, err)
 	}
 	if err := i.startPrevious(ctx, snapshot); err != nil {

@@ -2,7 +2,8 @@
 # needs only root and apt, and takes half a minute to boot. run.sh and nfs.sh source this file.
 #
 # The machine has no containerd: the program contains one. $vm is the folder for the machine's files, $arch its
-# processor, and 127.0.0.1:$api_port the address of its API. $packages are more Debian packages for it, with commas.
+# processor, 127.0.0.1:$api_port the address of its API, and 127.0.0.1:$web_port, if set, that of its port 80. $packages
+# are more Debian packages for it, with commas.
 case $arch in
 amd64) package=qemu-system-x86 emulator='qemu-system-x86_64 -cpu max' console=ttyS0 nic=ens3 ;;
 arm64) package=qemu-system-arm emulator='qemu-system-aarch64 -machine virt -cpu cortex-a72' console=ttyAMA0 nic=enp0s1 ;;
@@ -39,8 +40,8 @@ make_disk() {
 boot() {
 	$emulator -accel tcg,thread=multi -smp 2 -m "$1" -kernel "$vm/vmlinuz" -initrd "$vm/initrd" \
 		-append "root=/dev/vda rw console=$console" -drive "file=$vm/disk.raw,format=raw,if=virtio,cache=none" \
-		-netdev "user,id=n,hostfwd=tcp:127.0.0.1:$ssh_port-:22,hostfwd=tcp:127.0.0.1:$api_port-:6443" -device virtio-net-pci,netdev=n \
-		-display none -serial "file:$vm/serial.log" "${@:2}" >"$vm/qemu.log" 2>&1 &
+		-netdev "user,id=n,hostfwd=tcp:127.0.0.1:$ssh_port-:22,hostfwd=tcp:127.0.0.1:$api_port-:6443${web_port:+,hostfwd=tcp:127.0.0.1:$web_port-:80}" \
+		-device virtio-net-pci,netdev=n -display none -serial "file:$vm/serial.log" "${@:2}" >"$vm/qemu.log" 2>&1 &
 	qemu=$!
 	answers
 }
