@@ -123,7 +123,7 @@ arch-test: ## unit tests and scripts for arm64 and armv7, under qemu-user, in so
 arm64-test: ## preloaded pods in a virtual machine with arm64, and the memory of all processes
 	@VM_ARCH=arm64 testdata/vm/run.sh
 
-vm-test: ## a box's whole life in a virtual machine: install, limits, eviction, reboot, upgrade, power cuts; then three of them
+vm-test: ## a box's whole life in virtual machines: install, limits, eviction, reboot, upgrade, power cuts, releases; three of them
 	@testdata/vm/run.sh
 	@testdata/vm/release.sh
 	@testdata/vm/nodes.sh

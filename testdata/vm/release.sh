@@ -1,7 +1,7 @@
 #!/bin/bash
 # Follows docs/install.md and docs/upgrade.md in the virtual machine of machine.sh, with what make dist makes and a web
 # server, and without Go there: the script, upgrades by URL, what must be refused, a power cut, rollback, the Debian
-# package, cloud-init and Ansible. It has the requirements of run.sh, and takes a quarter of an hour on two cores.
+# package, cloud-init and Ansible. It has the requirements of run.sh, and takes 20 minutes on two cores.
 #
 #   release.sh [CASE...]    runs the cases, by default all in the order of the variable all
 set -euo pipefail
@@ -38,7 +38,8 @@ until_true() {
 }
 
 # deployed is a command that succeeds when all web servers are ready.
-deployed='/root/kubectl --kubeconfig=/var/lib/monopod/admin.kubeconfig rollout status deployment/web --timeout=5s'
+kubectl='/root/kubectl --kubeconfig=/var/lib/monopod/admin.kubeconfig'
+deployed="$kubectl rollout status deployment/web --timeout=5s"
 
 ready() { until_true 120 box monopod status; }
 
@@ -104,7 +105,7 @@ facts() {
 
 pods() {
 	box "curl -sS --unix-socket /var/lib/monopod/monopod.sock http://x/api/v1/namespaces/default/pods" |
-		grep -oE '"(containerID|restartCount|reason)": ?[^,}]*' | sort
+		grep -oE '"(containerID|restartCount|phase)": ?[^,}]*' | sort
 }
 
 says() { grep -q "$1" "$vm/out" || fail "no \"$1\": $(cat "$vm/out")"; }
@@ -120,11 +121,13 @@ memory_peak() {
 }
 
 script() { # curl … | sh; pods, an Ingress and a Gateway
+	put "$vm/tls.crt" /usr/local/share/ca-certificates/
+	box 'update-ca-certificates >/dev/null 2>&1'
 	box "curl -sfL http://$host:$http_port/v0.1.0/install.sh | sh -" >"$vm/out" 2>&1 || fail "$(cat "$vm/out")"
 	says 'starts with the machine (systemd)'
 	box "systemctl is-enabled --quiet monopod && curl -sf http://$host:$http_port/web.tar -o /root/web.tar && monopod images import /root/web.tar" >/dev/null
 	put testdata/web.yaml testdata/vm/web-routes.yaml bin/kubectl /root/
-	box 'export KUBECONFIG=/var/lib/monopod/admin.kubeconfig; /root/kubectl apply -f /root/web.yaml && monopod addon enable gateway-api && /root/kubectl apply -f /root/web-routes.yaml' >"$vm/out" 2>&1 ||
+	box "$kubectl apply -f /root/web.yaml && monopod addon enable gateway-api && $kubectl apply -f /root/web-routes.yaml" >"$vm/out" 2>&1 ||
 		fail "$(cat "$vm/out")"
 	until_true 180 box "$deployed"
 	until_true 60 answers_as web.example.com
@@ -132,8 +135,6 @@ script() { # curl … | sh; pods, an Ingress and a Gateway
 }
 
 refused() { # wrong releases change nothing
-	put "$vm/tls.crt" /usr/local/share/ca-certificates/
-	box 'update-ca-certificates >/dev/null 2>&1'
 	facts >"$vm/before"
 	local wrong
 	for wrong in signature unsigned processor damaged cut/v0.2.0; do
@@ -159,6 +160,7 @@ upgrade() { # and back, with the pods running on
 	cut_power
 	boot 768
 	ready
+	until_true 120 box "[ \"\$($kubectl get pods -o 'jsonpath={.items[*].status.containerStatuses[*].restartCount}')\" = '1 1 1' ]"
 	until_true 120 box "$deployed"
 	until_true 120 answers_as web.example.com
 	until_true 120 answers_as gateway.example.com
