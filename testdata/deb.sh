@@ -65,7 +65,7 @@ if [ "$1" = install ] && grep -qs '^ExecStart=' $unit && ! grep -q '^ExecStart=/
 fi
 # Save a snapshot of the state before another version reads it.
 if [ "$1" = upgrade ] && [ -d /run/systemd/system ] && systemctl is-active --quiet monopod; then
-	/usr/bin/monopod snapshot save >/dev/null || echo "monopod: no snapshot was saved before the upgrade" >&2
+	said=$(/usr/bin/monopod snapshot save 2>&1) || echo "monopod: no snapshot was saved before the upgrade: $said" >&2
 fi
 END
 cat >"$root/DEBIAN/postinst" <<'END'
