@@ -94,6 +94,8 @@ var commandLine = []mistake{
 	{command: "images rm", want: []string{"at least 1 arg", "usage: monopod images rm IMAGE..."}},
 	{command: "images pull", want: []string{"at least 1 arg", "usage: monopod images pull IMAGE..."}},
 	{command: "images save x", want: []string{"--file is required", "name the archive to write"}},
+	{command: "addon bogus", want: []string{`unknown command "bogus"`, "monopod addon COMMAND"}},
+	{command: "addon disable", want: []string{"accepts 1 arg", "usage: monopod addon disable NAME"}},
 	{command: "certs bogus", want: []string{`unknown command "bogus"`, "monopod certs COMMAND"}},
 	{command: "token bogus", want: []string{`unknown command "bogus"`, "monopod token COMMAND"}},
 	{command: "token delete", want: []string{"at least 1 arg", "usage: monopod token delete ID|TOKEN..."}},
@@ -139,6 +141,9 @@ var noServer = []mistake{
 	{command: "images rm x --data-dir=STOPPED", want: started},
 	{command: "images save x -f TMP/x.tar --data-dir=STOPPED", want: started},
 	{command: "images pull x --data-dir=STOPPED", want: started},
+	{command: "addon list --data-dir=STOPPED", want: started},
+	{command: "addon enable gateway-api --data-dir=STOPPED", want: started},
+	{command: "addon disable gateway-api --data-dir=STOPPED", want: started},
 	{command: "dashboard --data-dir=STOPPED", want: started},
 	{command: "token create --data-dir=STOPPED", want: started},
 	{command: "token list --data-dir=STOPPED", want: started},
@@ -201,6 +206,8 @@ var ofObjects = []mistake{
 }
 
 var ofFiles = []mistake{
+	{command: "addon enable bogus --data-dir=DATA", want: []string{`"bogus" is built in`, "--file", "gateway-api"}},
+	{command: "addon enable site --file TMP/none.yaml --data-dir=DATA", want: []string{"TMP/none.yaml", "no such file"}},
 	{command: "images import TMP/none.tar --data-dir=DATA",
 		want: []string{"import TMP/none.tar", "no such file", "name an archive, as docker save writes it"}},
 	{command: "images import TMP/junk --data-dir=DATA",
@@ -439,7 +446,7 @@ func (w *mistaken) fails(t *testing.T, m mistake, as *syscall.Credential) {
 }
 
 // groups are the commands that only have subcommands.
-var groups = []string{"certs", "completion", "images", "snapshot", "store", "token"}
+var groups = []string{"addon", "certs", "completion", "images", "snapshot", "store", "token"}
 
 // name returns the name of the command that the arguments call.
 func name(args []string) string {

@@ -56,7 +56,7 @@ func (s *Server) ServeStreams(ctx context.Context, streams *atomic.Pointer[Strea
 			case err != nil:
 				return err
 			}
-			g.Go(&running, "gateway", func() { serveStream(ctx, c, streams.Load(), web, conns, via) })
+			g.Go(&running, "gateway", func() { serveStream(ctx, c, streams.Load(), web, conns, via, g) })
 		}
 	})
 	return group.Wait()
@@ -100,7 +100,8 @@ func (h *handedOver) Close() error {
 }
 
 // serveStream connects a client with an endpoint, or hands its connection over, or closes it.
-func serveStream(ctx context.Context, client net.Conn, s *Streams, web *Handler, conns *handedOver, via *Transport) {
+func serveStream(ctx context.Context, client net.Conn, s *Streams, web *Handler, conns *handedOver, via *Transport,
+	g *guard.Guard) {
 	c, to := client, s.TCP
 	given := false
 	defer func() {
@@ -140,7 +141,7 @@ func serveStream(ctx context.Context, client net.Conn, s *Streams, web *Handler,
 	if limited, ok := client.(*limitedConn); ok && limited.allowPauses() != nil { // unlike those of HTTP
 		return
 	}
-	join(ctx, c, endpoint)
+	join(ctx, c, endpoint, g)
 }
 
 // tlsRule returns where the connections for a server name go; nil: there is no route.
@@ -187,7 +188,7 @@ func (t *Transport) connect(ctx context.Context, b *Backend) (net.Conn, error) {
 }
 
 // join copies in both directions until both have ended, one fails, or ctx ends. It closes a.
-func join(ctx context.Context, a, b net.Conn) {
+func join(ctx context.Context, a, b net.Conn, g *guard.Guard) {
 	defer context.AfterFunc(ctx, func() { a.Close(); b.Close() })()
 	var both sync.WaitGroup
 	copyTo := func(to, from net.Conn) {
@@ -197,8 +198,8 @@ func join(ctx context.Context, a, b net.Conn) {
 			b.Close()
 		}
 	}
-	both.Go(func() { copyTo(a, b) })
-	both.Go(func() { copyTo(b, a) })
+	g.Go(&both, "gateway", func() { copyTo(a, b) })
+	g.Go(&both, "gateway", func() { copyTo(b, a) })
 	both.Wait()
 	a.Close()
 }

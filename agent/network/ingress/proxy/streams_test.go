@@ -175,7 +175,10 @@ func TestSilentHandshake(t *testing.T) {
 		streams := &Streams{TLS: route.Listeners[*Split]{{Certs: []*tls.Certificate{&pair.TLS.Certificates[0]},
 			Rules: []route.HTTPRule[*Split]{{To: s.to("10.0.0.1:80")}}}}}
 		done := make(chan struct{})
-		go func() { defer close(done); serveStream(t.Context(), server, streams, nil, nil, s.via) }()
+		go func() {
+			defer close(done)
+			serveStream(t.Context(), server, streams, nil, nil, s.via, guard.Logging(zap.NewNop()))
+		}()
 		select {
 		case <-endpoint.conns:
 			t.Error("an endpoint got a connection")
