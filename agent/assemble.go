@@ -277,8 +277,8 @@ func (a *Agent) assemblePods() error {
 	}
 	a.server = server.New(server.Config{
 		Node: a, Stats: a.upkeep.stats.Handler(), Metrics: d.Gather, Probes: probed,
-		Images: admin.Handler(func(context.Context) *admin.Admin { return a.ImageAdmin() }), Configz: cfg.Configz, LogDir: a.logs.Root(), Debugging: !cfg.NoDebugging,
-		Terminal: cfg.Terminal,
+		Images:  admin.Handler(func(context.Context) *admin.Admin { return a.ImageAdmin() }),
+		Configz: cfg.Configz, LogDir: a.logs.Root(), Debugging: !cfg.NoDebugging, Terminal: cfg.Terminal,
 	})
 	return nil
 }

@@ -120,8 +120,8 @@ func versionOf(ctx context.Context, program string) (string, error) {
 	return versions.Monopod.GitVersion, err
 }
 
-// checkProgram returns the version of a program with a name for errors. It fails if the program does not run here, or refuses the flags of the
-// service.
+// checkProgram returns the version of a program with a name for errors. It fails if the program does not run here, or
+// refuses the flags of the service.
 func (i *installer) checkProgram(ctx context.Context, file, name string, flags []string) (version string, err error) {
 	version, err = versionOf(ctx, file)
 	if err != nil {

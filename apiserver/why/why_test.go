@@ -801,6 +801,9 @@ func situations() map[string]situation {
 			"status: {parents: [{conditions: [{type: Accepted, status: 'True'}, {type: ResolvedRefs, status: 'False', " +
 			"reason: BackendNotFound, message: no such Service}]}]}",
 			want: "is not ResolvedRefs: no such Service (BackendNotFound)", do: "message"},
+		"condition beside listeners that are a number": {objects: "apiVersion: acme.com/v1\nkind: Backup\n" +
+			"metadata: {name: r, namespace: n}\nstatus: {listeners: 3, parents: [x], conditions: [{type: Ready, " +
+			"status: 'False', reason: Why, message: because}]}", want: "is not Ready: because (Why)", do: "message"},
 		"namespace": {objects: "kind: Namespace\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z', " +
 			"finalizers: [f]}\nstatus: {conditions: [{type: NamespaceContentRemaining, status: 'True', message: 'pods has 1'}]}",
 			want: "waits for its finalizer f", shows: "pods has 1", do: "finalizer"},

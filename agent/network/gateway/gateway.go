@@ -302,20 +302,22 @@ func (r *running) build(ctx context.Context) error {
 	r.mu.Lock()
 	changed := r.changed
 	r.changed = false
-	var p *plan
 	if changed {
-		r.secrets = r.observed.secrets()
+		r.secrets = r.observed.secrets() // set before they are read, so that no change is missed
 	}
+	wanted := r.secrets
 	r.mu.Unlock()
 	if !changed {
 		return nil
 	}
-	if err := r.readCertificates(ctx); err != nil {
+	certs, err := ingress.ReadSecrets(ctx, r.deps.Client, wanted, r.certs, route.ParseCertificate)
+	if err != nil {
 		r.outdate()
 		return err
 	}
+	r.certs = certs
 	r.mu.Lock()
-	p = planOf(&r.observed, surroundings{
+	p := planOf(&r.observed, surroundings{
 		defaults: r.defaults,
 		secret: func(name follow.Key) (*tls.Certificate, error) {
 			c := r.certs[name]
@@ -326,7 +328,6 @@ func (r *running) build(ctx context.Context) error {
 		},
 		service: func(name follow.Key) *corev1.Service { svc, _ := r.services.Get(name); return svc },
 	})
-	before := r.plan
 	for name := range r.observed.classes {
 		r.loop.Add(key{kindClass, follow.Key{Name: name}})
 	}
@@ -334,7 +335,7 @@ func (r *running) build(ctx context.Context) error {
 		r.loop.Add(key{kindGateway, name})
 	}
 	for name, route := range r.observed.routes {
-		if !equalParents(before.routes[name], p.routes[name]) || !equalParents(own(route.status), p.routes[name]) {
+		if !equalParents(own(route.status), p.routes[name]) {
 			r.loop.Add(key(name))
 		}
 	}
@@ -374,23 +375,6 @@ func (o *objects) secrets() map[follow.Key]bool {
 
 // certificate is what one version of a Secret contains.
 type certificate = ingress.Parsed[*tls.Certificate]
-
-// readCertificates reads the Secrets that the plan needs.
-func (r *running) readCertificates(ctx context.Context) error {
-	r.mu.Lock()
-	wanted := r.secrets
-	r.mu.Unlock()
-	read := map[follow.Key]certificate{}
-	for name := range wanted {
-		one, err := ingress.ReadSecret(ctx, r.deps.Client, name, r.certs[name], route.ParseCertificate)
-		if err != nil {
-			return err
-		}
-		read[name] = one
-	}
-	r.certs = read
-	return nil
-}
 
 // connect sets the backends and metrics of a plan.
 func (r *running) connect(p *plan) {

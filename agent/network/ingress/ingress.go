@@ -446,13 +446,9 @@ func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 	r.mu.Lock()
 	r.observed.secrets = watched // set before they are read, so that no change is missed
 	r.mu.Unlock()
-	read := map[follow.Key]Parsed[*tls.Certificate]{}
-	for name := range wanted {
-		one, err := ReadSecret(ctx, r.deps.Client, name, r.certs[name], route.ParseCertificate)
-		if err != nil {
-			return err
-		}
-		read[name] = one
+	read, err := ReadSecrets(ctx, r.deps.Client, wanted, r.certs, route.ParseCertificate)
+	if err != nil {
+		return err
 	}
 	r.certs = read
 	s.Certs, s.Secured, s.Fallback = route.Hosts[*tls.Certificate]{}, route.Hosts[struct{}]{}, read[r.fallback].Value
@@ -503,7 +499,7 @@ func (r *running) authenticate(ctx context.Context, p *plan, destinations map[fo
 			one, ok := read[k]
 			if !ok {
 				var err error
-				one, err = ReadSecret(ctx, r.deps.Client, k.Key, r.users[k], func(s *corev1.Secret) (*route.Users, error) {
+				one, err = readSecret(ctx, r.deps.Client, k.Key, r.users[k], func(s *corev1.Secret) (*route.Users, error) {
 					return route.ParseUsers(s, k.byKey)
 				})
 				if err != nil {
@@ -540,8 +536,22 @@ type Parsed[T any] struct {
 	Err     error // also if only a part is invalid
 }
 
-// ReadSecret parses a Secret unless known is its current version. It fails only if the API does.
-func ReadSecret[T any](ctx context.Context, c client.Client, name follow.Key, known Parsed[T],
+// ReadSecrets parses Secrets, except those whose current version is among the known ones. It fails only if the API does.
+func ReadSecrets[T any](ctx context.Context, c client.Client, names map[follow.Key]bool,
+	known map[follow.Key]Parsed[T], parse func(*corev1.Secret) (T, error)) (map[follow.Key]Parsed[T], error) {
+	read := map[follow.Key]Parsed[T]{}
+	for name := range names {
+		one, err := readSecret(ctx, c, name, known[name], parse)
+		if err != nil {
+			return nil, err
+		}
+		read[name] = one
+	}
+	return read, nil
+}
+
+// readSecret parses a Secret unless known is its current version. It fails only if the API does.
+func readSecret[T any](ctx context.Context, c client.Client, name follow.Key, known Parsed[T],
 	parse func(*corev1.Secret) (T, error)) (Parsed[T], error) {
 	secret, err := client.Get[*corev1.Secret](ctx, c, name.Namespace, name.Name)
 	switch {

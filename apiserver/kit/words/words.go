@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -130,24 +129,28 @@ func Conditions(obj client.Object) []metav1.Condition {
 	if err != nil {
 		return nil
 	}
-	type part struct {
-		Conditions []metav1.Condition `json:"conditions"`
-	}
-	var typed struct {
-		Status struct {
-			Conditions []metav1.Condition `json:"conditions"`
-			Parents    []part             `json:"parents"`
-			Listeners  []part             `json:"listeners"`
-		} `json:"status"`
-	}
-	if runtime.DefaultUnstructuredConverter.FromUnstructured(content, &typed) != nil {
-		return nil
-	}
-	all := typed.Status.Conditions
-	for _, p := range slices.Concat(typed.Status.Parents, typed.Status.Listeners) {
-		all = append(all, p.Conditions...)
+	status, _ := content["status"].(map[string]any)
+	all := conditionsIn(status)
+	for _, name := range []string{"parents", "listeners"} { // of other kinds they may be anything
+		parts, _ := status[name].([]any)
+		for _, p := range parts {
+			part, _ := p.(map[string]any)
+			all = append(all, conditionsIn(part)...)
+		}
 	}
 	return all
+}
+
+// conditionsIn returns the conditions in a status or a part of one; none if they have another form.
+func conditionsIn(part map[string]any) []metav1.Condition {
+	var typed struct {
+		Conditions []metav1.Condition `json:"conditions"`
+	}
+	in := map[string]any{"conditions": part["conditions"]}
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(in, &typed) != nil {
+		return nil
+	}
+	return typed.Conditions
 }
 
 // Plain removes control characters, so that a log cannot write to the terminal of who reads it.
